@@ -60,7 +60,7 @@ bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, co
 static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
                          size_t why_bytes)
 {
-    const uint32_t n_ids = kvb_options_ids(o), most = UINT32_MAX;
+    const uint32_t most = UINT32_MAX;
     const struct {
         const char *what;
         uint32_t got, most;
@@ -68,8 +68,8 @@ static int options_check(const kvb_cache_type *type, const kvb_model *model, con
     } limits[] = {{"capacity", o->capacity, most, ""},
                   {"seq_capacity", o->seq_capacity, most, ""},
                   {"min_chunk", o->min_chunk, most, ""},
-                  {"seq_ids", n_ids, KVB_MAX_SEQS, ""},
-                  {"max_seqs", o->max_seqs, n_ids, ", the number of sequence ids"}};
+                  {"seq_ids", o->seq_ids, KVB_MAX_SEQS, ""},
+                  {"max_seqs", o->max_seqs, o->seq_ids, ", the number of sequence ids"}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (!limits[i].got || limits[i].got > limits[i].most) {
             snprintf(why, why_bytes, "%s must be 1 .. %u%s", limits[i].what, limits[i].most, limits[i].of);
@@ -97,25 +97,6 @@ const kvb_cache_type *const kvb_builtin_caches[] = {
     &kvb_cache_paged,     &kvb_cache_paged_prefix, &kvb_cache_shared_prefix, &kvb_cache_tree, NULL,
 };
 
-/*
- * The host of every cache: one account of sequences, and a store for each group of layers. All control calls go through
- * change_make(): it checks the call, prepares every store, and only then adopts in all of them. A plan comes into force
- * or ends nowhere else.
- */
-struct kvb_cache {
-    const kvb_cache_type *type;
-    const kvb_model *model;
-    kvb_cache_options options;
-    kvb_account account;
-    kvb_store *stores[KVB_MODEL_GROUPS];            /* [n_groups] */
-    kvb_feed feed, next_feed;                       /* of the plan in force; of the one being made */
-    bool planned;                                   /* there is a plan in force */
-    uint64_t fetched[(KVB_MODEL_LAYERS + 63) / 64]; /* layers whose rows were stored under it */
-    uint64_t *matched;                              /* [matched_room] ordinals of the last seq_match */
-    size_t matched_room;
-    char why[200];
-};
-
 const kvb_cache_type *kvb_cache_type_of(const kvb_cache *c)
 {
     return c->type;
@@ -126,7 +107,7 @@ const char *kvb_cache_why(const kvb_cache *c)
     return c->why;
 }
 
-__attribute__((format(printf, 3, 4))) static int fail(kvb_cache *c, int error, const char *format, ...)
+int kvb_cache_fail(kvb_cache *c, int error, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -136,11 +117,6 @@ __attribute__((format(printf, 3, 4))) static int fail(kvb_cache *c, int error, c
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------ */
-
-static kvb_store_site site_of(kvb_cache *c)
-{
-    return (kvb_store_site){c->type, c->model, &c->options, &c->account, c->why, sizeof c->why};
-}
 
 void kvb_cache_close(kvb_cache *c)
 {
@@ -160,7 +136,10 @@ void kvb_cache_close(kvb_cache *c)
 int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
                    kvb_cache **cache, char *why, size_t why_bytes)
 {
-    int error = options_check(type, model, options, why, why_bytes);
+    kvb_cache_options o = *options;
+    o.page_cells = o.page_cells ? o.page_cells : 16;
+    o.seq_ids = o.seq_ids ? o.seq_ids : KVB_SEQ_IDS;
+    int error = options_check(type, model, &o, why, why_bytes);
     if (error)
         return error;
     kvb_cache *c = kvb_alloc(options->allocator, sizeof *c);
@@ -168,21 +147,19 @@ int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb
         snprintf(why, why_bytes, "no memory for the cache");
         return -ENOMEM;
     }
-    *c = (kvb_cache){.type = type, .model = model, .options = *options};
-    c->options.page_cells = options->page_cells ? options->page_cells : 16;
+    *c = (kvb_cache){.type = type, .model = model, .options = o};
     c->account = (kvb_account){.allocator = options->allocator,
                                .seq_capacity = options->seq_capacity,
                                .max_seqs = options->max_seqs,
-                               .n_ids = kvb_options_ids(options)};
+                               .n_ids = o.seq_ids};
     uint32_t n_fed = type->flags & KVB_CACHE_FORGETS ? c->account.n_ids : 0;
     error = kvb_account_open(&c->account);
     if (!error)
         error = kvb_feed_open(&c->feed, options->allocator, n_fed);
     if (!error)
         error = kvb_feed_open(&c->next_feed, options->allocator, n_fed);
-    const kvb_store_site site = site_of(c);
     for (uint32_t g = 0; g < model->n_groups && !error; g++)
-        error = kvb_store_open(&site, g, &c->stores[g]);
+        error = kvb_store_open(c, g);
     if (error) {
         snprintf(why, why_bytes, "%s", *c->why ? c->why : strerror(-error));
         kvb_cache_close(c);
@@ -241,7 +218,7 @@ static int change_make(kvb_cache *c, const kvb_change *change)
             kvb_account_withdraw(&c->account, change, kvb_feed_new(feed));
     }
     if (error)
-        return *c->why ? error : fail(c, error, "no memory for a step of %u tokens", change->n);
+        return *c->why ? error : kvb_cache_fail(c, error, "no memory for a step of %u tokens", change->n);
     if (!feed)
         kvb_account_apply(&c->account, change);
     for (uint32_t g = 0; g < n_groups; g++)
@@ -259,32 +236,44 @@ static int change_make(kvb_cache *c, const kvb_change *change)
 
 static int flags_check(kvb_cache *c, uint32_t flags, const char *what)
 {
-    return c->type->flags & flags ? 0 : fail(c, -ENOTSUP, "cache %s cannot do %s", c->type->name, what);
+    return c->type->flags & flags ? 0 : kvb_cache_fail(c, -ENOTSUP, "cache %s cannot do %s", c->type->name, what);
 }
 
 static int rows_check(kvb_cache *c)
 {
-    return c->options.counted ? fail(c, -ENOTSUP, "the rows of this cache are counted, and are not there") : 0;
+    return c->options.counted ? kvb_cache_fail(c, -ENOTSUP, "the rows of this cache are counted, and are not there")
+                              : 0;
 }
 
-/* A cache of one sequence takes no other. */
-static int seq_ids_check(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+/* The first of these sequences that a cache of one sequence does not have; 0: none. */
+static uint32_t seq_lacking(const kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
 {
     for (uint32_t i = 0; seq_ids && i < n && !(c->type->flags & KVB_CACHE_SEQ); i++)
         if (seq_ids[i] != 0)
-            return fail(c, -ENOTSUP, "cache %s has one sequence, 0, and no sequence %u", c->type->name, seq_ids[i]);
+            return seq_ids[i];
     return 0;
+}
+
+static int seq_ids_check(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
+{
+    const uint32_t seq = seq_lacking(c, seq_ids, n);
+    return seq ? kvb_cache_fail(c, -ENOTSUP, "cache %s has one sequence, 0, and no sequence %u", c->type->name, seq)
+               : 0;
 }
 
 /* Would a STEP or PROPOSE of these sequences be admitted? */
 static bool can_admit(const kvb_cache *c, kvb_change_kind kind, const uint32_t *seq_ids, uint32_t n)
 {
     char why[200];
-    bool alone = !seq_ids || c->type->flags & KVB_CACHE_SEQ;
-    for (uint32_t i = 0; i < n && !alone; i++)
-        if (seq_ids[i] != 0)
-            return false;
-    return !admission_check(c, &(kvb_change){.kind = kind, .n = n, .seq_ids = seq_ids}, why, sizeof why);
+    return !seq_lacking(c, seq_ids, n) &&
+           !admission_check(c, &(kvb_change){.kind = kind, .n = n, .seq_ids = seq_ids}, why, sizeof why);
+}
+
+/* Makes a change that needs one of these abilities. */
+static int able_make(kvb_cache *c, uint32_t flags, const char *what, const kvb_change *change)
+{
+    const int error = flags_check(c, flags, what);
+    return error ? error : change_make(c, change);
 }
 
 bool kvb_cache_can_extend(const kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
@@ -310,16 +299,18 @@ int kvb_cache_seq_match(kvb_cache *c, uint32_t seq, const int32_t *tokens, uint3
     kvb_change change = {.kind = KVB_CHANGE_MATCH, .src = seq, .tokens = tokens, .extra_key = extra_key};
     int error = flags_check(c, KVB_CACHE_PREFIX, "seq_match");
     if (!error && (!tokens || !n || !found || !ordinals))
-        error = fail(c, -EINVAL, "a prompt and a place for the answer must be given");
+        error = kvb_cache_fail(c, -EINVAL, "a prompt and a place for the answer must be given");
     if (!error)
         error = kvb_account_check(&c->account, &change, c->why, sizeof c->why);
     if (!error && kvb_grow(c->options.allocator, &c->matched, &c->matched_room, n))
-        error = fail(c, -ENOMEM, "no memory for a prompt of %u tokens", n);
+        error = kvb_cache_fail(c, -ENOMEM, "no memory for a prompt of %u tokens", n);
     if (error)
         return error;
     change.n = n - 1;
     for (uint32_t g = 0; g < c->model->n_groups; g++)
-        change.n = kvb_store_match(c->stores[g], tokens, change.n, extra_key, c->matched);
+        change.n = c->stores[g]->type->match
+                       ? c->stores[g]->type->match(c->stores[g], tokens, change.n, extra_key, c->matched)
+                       : 0;
     change.ordinals = c->matched;
     error = change_make(c, &change);
     if (error)
@@ -336,7 +327,7 @@ int kvb_cache_freeze(kvb_cache *c, uint32_t seq, uint32_t n, kvb_allocator *allo
         error ? NULL : kvb_frozen_open(allocator ? allocator : c->options.allocator, n, c->model->n_groups);
     if (!error)
         error = made ? change_make(c, &(kvb_change){.kind = KVB_CHANGE_FREEZE, .src = seq, .p1 = n, .frozen = made})
-                     : fail(c, -ENOMEM, "no memory for a frozen prefix");
+                     : kvb_cache_fail(c, -ENOMEM, "no memory for a frozen prefix");
     if (error)
         kvb_frozen_release(made);
     else
@@ -348,7 +339,7 @@ int kvb_cache_seq_over(kvb_cache *c, uint32_t seq, kvb_frozen *frozen)
 {
     int error = flags_check(c, KVB_CACHE_FREEZES, "seq_over");
     if (!error && kvb_grow(c->options.allocator, &c->matched, &c->matched_room, frozen->n))
-        error = fail(c, -ENOMEM, "no memory for a prefix of %u tokens", frozen->n);
+        error = kvb_cache_fail(c, -ENOMEM, "no memory for a prefix of %u tokens", frozen->n);
     for (uint32_t i = 0; !error && i < frozen->n; i++)
         c->matched[i] = c->account.next_ordinal + i;
     const kvb_change over = {KVB_CHANGE_MATCH, frozen->n, .src = seq, .ordinals = c->matched, .frozen = frozen};
@@ -357,29 +348,26 @@ int kvb_cache_seq_over(kvb_cache *c, uint32_t seq, kvb_frozen *frozen)
 
 int kvb_cache_seq_cp(kvb_cache *c, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
 {
-    int error = flags_check(c, KVB_CACHE_SEQ, "seq_cp");
-    return error ? error
-                 : change_make(c, &(kvb_change){.kind = KVB_CHANGE_COPY, .src = src, .dst = dst, .p0 = p0, .p1 = p1});
+    const kvb_change change = {.kind = KVB_CHANGE_COPY, .src = src, .dst = dst, .p0 = p0, .p1 = p1};
+    return able_make(c, KVB_CACHE_SEQ, "seq_cp", &change);
 }
 
 int kvb_cache_seq_rm(kvb_cache *c, uint32_t seq, uint32_t p0, uint32_t p1)
 {
-    int error = flags_check(c, KVB_CACHE_SEQ, "seq_rm");
-    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE, .src = seq, .p0 = p0, .p1 = p1});
+    const kvb_change change = {.kind = KVB_CHANGE_REMOVE, .src = seq, .p0 = p0, .p1 = p1};
+    return able_make(c, KVB_CACHE_SEQ, "seq_rm", &change);
 }
 
 int kvb_cache_seq_keep(kvb_cache *c, uint32_t seq)
 {
-    int error = flags_check(c, KVB_CACHE_SEQ, "seq_keep");
-    return error ? error
-                 : change_make(c,
-                               &(kvb_change){.kind = KVB_CHANGE_REMOVE, .src = seq, .others = true, .p1 = KVB_POS_END});
+    const kvb_change change = {.kind = KVB_CHANGE_REMOVE, .src = seq, .others = true, .p1 = KVB_POS_END};
+    return able_make(c, KVB_CACHE_SEQ, "seq_keep", &change);
 }
 
 int kvb_cache_seq_reorder(kvb_cache *c, const uint32_t *dst, const uint32_t *src, uint32_t n)
 {
-    int error = flags_check(c, KVB_CACHE_REORDER, "seq_reorder");
-    return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_REORDER, .n = n, .dsts = dst, .srcs = src});
+    const kvb_change change = {.kind = KVB_CHANGE_REORDER, .n = n, .dsts = dst, .srcs = src};
+    return able_make(c, KVB_CACHE_REORDER, "seq_reorder", &change);
 }
 
 /* Makes a SHIFT. nothing: each token moves to its own position. */
@@ -404,7 +392,7 @@ int kvb_cache_seq_div(kvb_cache *c, uint32_t seq, uint32_t p0, uint32_t p1, uint
 {
     const kvb_change by = {.kind = KVB_CHANGE_SHIFT, .src = seq, .p0 = p0, .p1 = p1, .divisor = divisor};
     if (!divisor && c->type->flags & KVB_CACHE_DIVIDE)
-        return fail(c, -EINVAL, "positions cannot be divided by 0");
+        return kvb_cache_fail(c, -EINVAL, "positions cannot be divided by 0");
     return positions_move(c, KVB_CACHE_DIVIDE, "seq_div", by, divisor == 1);
 }
 
@@ -427,7 +415,7 @@ int kvb_cache_rewind(kvb_cache *c, uint32_t len)
     if (error)
         return error;
     if (len > length)
-        return fail(c, -EINVAL, "cannot rewind to %u: the length is %u", len, length);
+        return kvb_cache_fail(c, -EINVAL, "cannot rewind to %u: the length is %u", len, length);
     return change_make(c, &(kvb_change){.kind = KVB_CHANGE_REMOVE, .p0 = len, .p1 = KVB_POS_END});
 }
 
@@ -436,7 +424,7 @@ int kvb_cache_defrag(kvb_cache *c)
     const kvb_format *formats[] = {c->options.k_pool->format, c->options.v_pool->format};
     for (int v = 0; v < 2; v++)
         if (formats[v]->residual_cells)
-            return fail(c, -ENOTSUP, "rows of format '%s' cannot be copied as they are", formats[v]->name);
+            return kvb_cache_fail(c, -ENOTSUP, "rows of format '%s' cannot be copied as they are", formats[v]->name);
     return change_make(c, &(kvb_change){.kind = KVB_CHANGE_DEFRAG});
 }
 
@@ -449,7 +437,7 @@ int kvb_cache_propose(kvb_cache *c, const uint32_t *seq_ids, const int32_t *pare
 {
     int error = flags_check(c, KVB_CACHE_TREE, "propose");
     if (!error && !parents)
-        error = fail(c, -EINVAL, "the nodes' parents must be given");
+        error = kvb_cache_fail(c, -EINVAL, "the nodes' parents must be given");
     if (!error)
         error = seq_ids_check(c, seq_ids, n);
     return error ? error
@@ -475,9 +463,9 @@ static int saved_seq_check(kvb_cache *c, uint32_t seq, const char *what)
     if (!error && seq != KVB_SEQ_ALL)
         error = seq_ids_check(c, &seq, 1);
     if (!error && seq != KVB_SEQ_ALL && seq >= c->account.n_ids)
-        error = fail(c, -EINVAL, "sequence %u is out of range: 0 .. %u", seq, c->account.n_ids - 1);
+        error = kvb_cache_fail(c, -EINVAL, "sequence %u is out of range: 0 .. %u", seq, c->account.n_ids - 1);
     if (!error && c->account.n_nodes)
-        error = fail(c, -EINVAL, "%u nodes are pending: commit first", c->account.n_nodes);
+        error = kvb_cache_fail(c, -EINVAL, "%u nodes are pending: commit first", c->account.n_nodes);
     return error;
 }
 
@@ -485,27 +473,22 @@ int kvb_cache_save(kvb_cache *c, uint32_t seq, const char *path)
 {
     int error = saved_seq_check(c, seq, "save");
     if (!error && c->account.shifted)
-        error = fail(c, -EINVAL, "positions have moved: their rows are turned with the next step");
+        error = kvb_cache_fail(c, -EINVAL, "positions have moved: their rows are turned with the next step");
     for (uint32_t layer = 0; layer < c->model->n_layers && c->planned && !error; layer++)
         if (!(c->fetched[layer / 64] >> layer % 64 & 1))
-            error = fail(c, -EINVAL, "a step is under way: rows of layer %u have not been stored yet", layer);
-    if (error)
-        return error;
-    const kvb_store_site site = site_of(c);
-    return kvb_saved_write(&site, c->stores, seq, path);
+            error = kvb_cache_fail(c, -EINVAL, "a step is under way: rows of layer %u have not been stored yet", layer);
+    return error ? error : kvb_saved_write(c, seq, path);
 }
 
 int kvb_cache_load(kvb_cache *c, uint32_t seq, const char *path)
 {
     kvb_saved *saved = NULL;
     int error = saved_seq_check(c, seq, "load");
-    if (error)
-        return error;
-    const kvb_store_site site = site_of(c);
-    error = kvb_saved_read(&site, c->stores, seq, path, &saved);
+    if (!error)
+        error = kvb_saved_read(c, seq, path, &saved);
     if (!error)
         error = change_make(c, &(kvb_change){.kind = KVB_CHANGE_LOAD, .src = seq, .loaded = kvb_saved_account(saved)});
-    kvb_saved_free(saved, c->stores);
+    kvb_saved_free(saved);
     return error;
 }
 
@@ -529,18 +512,18 @@ static int fetch_check(kvb_cache *c, uint32_t layer, bool scans, const uint32_t 
     if (c->options.counted)
         return rows_check(c);
     if (!c->planned)
-        return fail(c, -EINVAL, "there is no plan: begin a step first");
+        return kvb_cache_fail(c, -EINVAL, "there is no plan: begin a step first");
     if (layer >= c->model->n_layers)
-        return fail(c, -EINVAL, "layer %u does not exist: there are %u", layer, c->model->n_layers);
+        return kvb_cache_fail(c, -EINVAL, "layer %u does not exist: there are %u", layer, c->model->n_layers);
     if (kvb_group_scans(kvb_model_group(c->model, layer)) != scans)
-        return fail(c, -EINVAL, scans ? "layer %u attends: it has no states" : "layer %u scans: it stores no rows",
-                    layer);
+        return kvb_cache_fail(
+            c, -EINVAL, scans ? "layer %u attends: it has no states" : "layer %u scans: it stores no rows", layer);
     if (n_tok != c->feed.n)
-        return fail(c, -EINVAL, "%u tokens are given, the plan wants %u", n_tok, c->feed.n);
+        return kvb_cache_fail(c, -EINVAL, "%u tokens are given, the plan wants %u", n_tok, c->feed.n);
     for (uint32_t i = 0; i < n_tok; i++)
         if (positions[i] != c->feed.positions[i])
-            return fail(c, -EINVAL, "token %u has position %u, the plan says %u", i, positions[i],
-                        c->feed.positions[i]);
+            return kvb_cache_fail(c, -EINVAL, "token %u has position %u, the plan says %u", i, positions[i],
+                                  c->feed.positions[i]);
     return 0;
 }
 
@@ -548,14 +531,14 @@ int kvb_cache_update_and_fetch(kvb_cache *c, uint32_t layer, const uint32_t *pos
                                uint32_t n_tok, kvb_attend_spec *spec)
 {
     if (!positions || !k || !spec)
-        return fail(c, -EINVAL, "positions, rows and a spec must be given");
+        return kvb_cache_fail(c, -EINVAL, "positions, rows and a spec must be given");
     int error = fetch_check(c, layer, false, positions, n_tok);
     if (error)
         return error;
     kvb_store *s = c->stores[c->model->group_of[layer]];
     if (!v != s->group->latent)
-        return fail(c, -EINVAL, v ? "layer %u is latent: V is part of K's rows" : "V rows of layer %u must be given",
-                    layer);
+        return kvb_cache_fail(
+            c, -EINVAL, v ? "layer %u is latent: V is part of K's rows" : "V rows of layer %u must be given", layer);
     kvb_store_fetch(s, layer, k, v, spec);
     c->fetched[layer / 64] |= UINT64_C(1) << layer % 64;
     return 0;
@@ -564,16 +547,11 @@ int kvb_cache_update_and_fetch(kvb_cache *c, uint32_t layer, const uint32_t *pos
 int kvb_cache_fetch_states(kvb_cache *c, uint32_t layer, const uint32_t *positions, uint32_t n_tok, kvb_scan_spec *spec)
 {
     if (!positions || !spec)
-        return fail(c, -EINVAL, "positions and a spec must be given");
+        return kvb_cache_fail(c, -EINVAL, "positions and a spec must be given");
     int error = fetch_check(c, layer, true, positions, n_tok);
     if (error)
         return error;
     kvb_store_fetch_states(c->stores[c->model->group_of[layer]], layer, n_tok, spec);
     c->fetched[layer / 64] |= UINT64_C(1) << layer % 64;
     return 0;
-}
-
-void kvb_cache_usage_of(const kvb_cache *c, uint32_t group, kvb_cache_usage *usage)
-{
-    kvb_store_usage(c->stores[group], usage);
 }

@@ -43,24 +43,15 @@ typedef struct kvb_saved_words {
 
 #define AT_ONCE ((size_t)1 << 30) /* bytes for one call of zlib */
 
-static int saved_fail(const kvb_store_site *site, int error, const char *format, ...)
+static int saved_no_memory(kvb_cache *c, const char *path)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(site->why, site->why_bytes, format, args);
-    va_end(args);
-    return error;
+    return kvb_cache_fail(c, -ENOMEM, "%.120s: no memory for what is saved", path);
 }
 
-static int saved_no_memory(const kvb_store_site *site, const char *path)
+/* Puts the system's message in why; returns the error. */
+static int saved_system(kvb_cache *c, int error, const char *path)
 {
-    return saved_fail(site, -ENOMEM, "%.120s: no memory for what is saved", path);
-}
-
-/* Puts the system's message in site->why; returns the error. */
-static int saved_system(const kvb_store_site *site, int error, const char *path)
-{
-    return saved_fail(site, error, "%.120s: %s", path, strerror(-error));
+    return kvb_cache_fail(c, error, "%.120s: %s", path, strerror(-error));
 }
 
 /* The checksum `sum` continued over n more bytes; 0 at first. */
@@ -84,37 +75,37 @@ __attribute__((format(printf, 2, 3))) static void text_add(kvb_saved_words *t, c
 }
 
 /* A checksum of the fixed scales of all pools of K or V. */
-static uint32_t scales_sum(const kvb_store_site *site, kvb_store *const *stores, bool is_v)
+static uint32_t scales_sum(kvb_cache *c, bool is_v)
 {
     uint32_t sum = 0;
-    for (uint32_t layer = 0; layer < site->model->n_layers; layer++) {
-        const kvb_pool *pool = stores[site->model->group_of[layer]]->pools[2 * (size_t)layer + is_v];
+    for (uint32_t layer = 0; layer < c->model->n_layers; layer++) {
+        const kvb_pool *pool = c->stores[c->model->group_of[layer]]->pools[2 * (size_t)layer + is_v];
         kvb_view view = {0};
         if (pool)
             pool->type->view(pool, 0, &view);
         if (view.head_scales)
             sum =
-                saved_sum(sum, view.head_scales, stores[site->model->group_of[layer]]->group->kv_heads * sizeof(float));
+                saved_sum(sum, view.head_scales, c->stores[c->model->group_of[layer]]->group->kv_heads * sizeof(float));
     }
     return sum;
 }
 
 /* Writes the lines of this cache to t; the caller frees t->at. any: a cache of any type can load the rows. 0 or
  * -ENOMEM. */
-static int saved_text(const kvb_store_site *site, kvb_store *const *stores, bool whole, bool any, kvb_saved_words *t)
+static int saved_text(kvb_cache *c, bool whole, bool any, kvb_saved_words *t)
 {
-    const kvb_model *m = site->model;
-    const kvb_cache_options *o = site->options;
-    t->room = 1024 + strlen(site->type->name) + 4 * (size_t)m->n_layers + 128 * (size_t)m->n_groups;
+    const kvb_model *m = c->model;
+    const kvb_cache_options *o = &c->options;
+    t->room = 1024 + strlen(c->type->name) + 4 * (size_t)m->n_layers + 128 * (size_t)m->n_groups;
     t->at = kvb_alloc(o->allocator, t->room);
     if (!t->at)
         return -ENOMEM;
-    text_add(t, "cache %s", any ? "any" : site->type->name);
+    text_add(t, "cache %s", any ? "any" : c->type->name);
     if (whole)
         text_add(t, " page_cells %u seq_capacity %u", o->page_cells, o->seq_capacity);
     text_add(t, "\nholds %s\n", whole ? "the whole cache" : "one sequence");
-    text_add(t, "k_pool %.64s scales %08x\n", o->k_pool->name, scales_sum(site, stores, false));
-    text_add(t, "v_pool %.64s scales %08x\n", o->v_pool->name, scales_sum(site, stores, true));
+    text_add(t, "k_pool %.64s scales %08x\n", o->k_pool->name, scales_sum(c, false));
+    text_add(t, "v_pool %.64s scales %08x\n", o->v_pool->name, scales_sum(c, true));
     text_add(t, "layers");
     for (uint32_t layer = 0; layer < m->n_layers; layer++)
         text_add(t, " %u", m->group_of[layer]);
@@ -142,8 +133,7 @@ static int line_length(const char *line, size_t left)
 }
 
 /* Are the lines of a file [n] those of this cache? 0; -EINVAL: why shows the first line that differs. */
-static int saved_text_check(const kvb_store_site *site, const char *path, const char *saved, size_t n,
-                            const kvb_saved_words *own)
+static int saved_text_check(kvb_cache *c, const char *path, const char *saved, size_t n, const kvb_saved_words *own)
 {
     static const char any[] = "cache any\n";
     size_t a = 0, b = 0;
@@ -157,21 +147,21 @@ static int saved_text_check(const kvb_store_site *site, const char *path, const 
         return 0;
     while (b > 0 && (b == own->n || own->at[b - 1] != '\n'))
         a--, b--;
-    return saved_fail(site, -EINVAL, "%.60s: was saved with \"%.*s\", this cache has \"%.*s\"", path,
-                      line_length(saved + a, n - a), saved + a, line_length(own->at + b, own->n - b), own->at + b);
+    return kvb_cache_fail(c, -EINVAL, "%.60s: was saved with \"%.*s\", this cache has \"%.*s\"", path,
+                          line_length(saved + a, n - a), saved + a, line_length(own->at + b, own->n - b), own->at + b);
 }
 
 /* Can the pools be saved, and one sequence by itself if not the whole? 0 or -ENOTSUP. */
-static int saved_pools_check(const kvb_store_site *site, kvb_store *const *stores, bool whole)
+static int saved_pools_check(kvb_cache *c, bool whole)
 {
-    for (uint32_t g = 0; g < site->model->n_groups; g++)
-        for (size_t i = 0; i < stores[g]->n_pools; i++) {
-            const kvb_pool *pool = stores[g]->pools[i];
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
+        for (size_t i = 0; i < c->stores[g]->n_pools; i++) {
+            const kvb_pool *pool = c->stores[g]->pools[i];
             if (pool && !pool->type->raw_bytes)
-                return saved_fail(site, -ENOTSUP, "pool %s cannot be saved", pool->type->name);
+                return kvb_cache_fail(c, -ENOTSUP, "pool %s cannot be saved", pool->type->name);
             if (pool && !whole && !pool->type->raw_bytes(pool, &(uint32_t){0}, 1))
-                return saved_fail(
-                    site, -ENOTSUP,
+                return kvb_cache_fail(
+                    c, -ENOTSUP,
                     "pool %s: rows share scales or slots with rows of other sequences; the whole cache can be "
                     "saved and loaded, one sequence cannot",
                     pool->type->name);
@@ -190,16 +180,11 @@ static int saved_pools_check(const kvb_store_site *site, kvb_store *const *store
 /* The rows of one group. */
 typedef struct group_load {
     kvb_store_load load;
-    kvb_spans *rows; /* [n] of load.rows */
-    uint32_t *cell;  /* [cell_room] of load.cell */
-    size_t cell_room;
-    const char **raw; /* [n_raw] of load.raw */
-    size_t n_raw;
+    size_t cell_room, n_raw; /* elements of load.cell and load.raw */
 } group_load;
 
 struct kvb_saved {
-    const kvb_store_site *site; /* while it is read */
-    kvb_store *const *stores;
+    kvb_cache *cache;
     const char *path;
     kvb_allocator *allocator;
     char *bytes; /* of the file */
@@ -215,12 +200,12 @@ struct kvb_saved {
 
 static int wrong(const kvb_saved *f, const char *what)
 {
-    return saved_fail(f->site, -EINVAL, "%.120s: %s", f->path, what);
+    return kvb_cache_fail(f->cache, -EINVAL, "%.120s: %s", f->path, what);
 }
 
 static int no_memory(const kvb_saved *f)
 {
-    return saved_no_memory(f->site, f->path);
+    return saved_no_memory(f->cache, f->path);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -229,7 +214,7 @@ static int bytes_read(kvb_saved *f, int fd)
 {
     struct stat about;
     if (fstat(fd, &about))
-        return saved_system(f->site, -errno, f->path);
+        return saved_system(f->cache, -errno, f->path);
     if (!S_ISREG(about.st_mode) || about.st_size < 1)
         return wrong(f, "is not a saved cache");
     f->n_bytes = (size_t)about.st_size;
@@ -243,7 +228,7 @@ static int bytes_read(kvb_saved *f, int fd)
         else if (some == 0)
             return wrong(f, "became shorter while it was read");
         else if (errno != EINTR)
-            return saved_system(f->site, -errno, f->path);
+            return saved_system(f->cache, -errno, f->path);
     }
     return 0;
 }
@@ -275,8 +260,8 @@ static int head_read(kvb_saved *f)
         return wrong(f, "is not a saved cache");
     memcpy(&head, f->bytes, sizeof head);
     if (head.version != KVB_SAVED_VERSION)
-        return saved_fail(f->site, -EINVAL, "%.120s: has version %u, expected %u", f->path, head.version,
-                          KVB_SAVED_VERSION);
+        return kvb_cache_fail(f->cache, -EINVAL, "%.120s: has version %u, expected %u", f->path, head.version,
+                              KVB_SAVED_VERSION);
     f->end = f->n_bytes - sizeof sum;
     f->at = sizeof head;
     memcpy(&sum, f->bytes + f->end, sizeof sum);
@@ -285,9 +270,9 @@ static int head_read(kvb_saved *f)
     const char *text = take(f, head.text_bytes);
     if (!text)
         return wrong(f, "is shorter than it says");
-    int error = saved_text(f->site, f->stores, f->whole, false, &own);
+    int error = saved_text(f->cache, f->whole, false, &own);
     if (!error)
-        error = saved_text_check(f->site, f->path, text, head.text_bytes, &own);
+        error = saved_text_check(f->cache, f->path, text, head.text_bytes, &own);
     kvb_free(f->allocator, own.at, own.room);
     return error == -ENOMEM ? no_memory(f) : error;
 }
@@ -297,7 +282,7 @@ static int head_read(kvb_saved *f)
 /* Reads spans: ascending by position, none empty. A position may be held twice if the cache can divide positions. */
 static int spans_read(kvb_saved *f, kvb_spans *spans)
 {
-    const bool divides = f->site->type->flags & KVB_CACHE_DIVIDE;
+    const bool divides = f->cache->type->flags & KVB_CACHE_DIVIDE;
     uint32_t n, next = 0;
     const char *bytes = number_take(f, &n) ? take(f, (uint64_t)n * sizeof(kvb_span)) : NULL;
     if (!bytes)
@@ -311,8 +296,9 @@ static int spans_read(kvb_saved *f, kvb_spans *spans)
             s->n > UINT32_MAX - spans->tokens)
             return wrong(f, "has a sequence that is none");
         if (s->pos < next && !divides)
-            return saved_fail(f->site, -ENOTSUP, "%.120s: position %u holds several tokens, which cache %s cannot do",
-                              f->path, s->pos, f->site->type->name);
+            return kvb_cache_fail(f->cache, -ENOTSUP,
+                                  "%.120s: position %u holds several tokens, which cache %s cannot do", f->path, s->pos,
+                                  f->cache->type->name);
         next = s->pos + s->n;
         spans->tokens += s->n;
     }
@@ -321,7 +307,7 @@ static int spans_read(kvb_saved *f, kvb_spans *spans)
 
 static int sequences_read(kvb_saved *f)
 {
-    const uint32_t n_ids = f->site->account->n_ids;
+    const uint32_t n_ids = f->cache->account.n_ids;
     uint32_t n = 0, id = 0;
     int error = number_take(f, &n) && (f->whole || n <= 1) ? 0 : wrong(f, "is shorter than it says");
     f->account = (kvb_account){.allocator = f->allocator, .n_ids = n_ids};
@@ -332,8 +318,8 @@ static int sequences_read(kvb_saved *f)
         error = number_take(f, &id) ? spans_read(f, &tokens) : wrong(f, "is shorter than it says");
         id = f->whole ? id : f->seq;
         if (!error && id >= n_ids)
-            error =
-                saved_fail(f->site, -EINVAL, "%.120s: sequence %u is out of range: 0 .. %u", f->path, id, n_ids - 1);
+            error = kvb_cache_fail(f->cache, -EINVAL, "%.120s: sequence %u is out of range: 0 .. %u", f->path, id,
+                                   n_ids - 1);
         if (!error && (!tokens.n || f->account.seq[id].tokens))
             error = wrong(f, "has a sequence that is none");
         if (!error && kvb_account_put(&f->account, id, tokens.span, tokens.n))
@@ -371,11 +357,11 @@ static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool sta
 static uint32_t extent_of(const kvb_saved *f, uint32_t g)
 {
     const group_load *group = &f->groups[g];
-    const uint64_t most = f->whole ? f->stores[g]->pool_cells : f->account.held;
+    const uint64_t most = f->whole ? f->cache->stores[g]->pool_cells : f->account.held;
     uint64_t extent = 0;
     for (uint32_t i = 0; i < f->account.n_alive; i++)
-        for (size_t j = 0; j < group->rows[i].n; j++) {
-            const kvb_span *span = &group->rows[i].span[j];
+        for (size_t j = 0; j < group->load.rows[i].n; j++) {
+            const kvb_span *span = &group->load.rows[i].span[j];
             if (!f->whole && span->at != extent) /* rows are numbered one after the other */
                 return NOWHERE;
             extent = extent > span->at + span->n ? extent : span->at + span->n;
@@ -388,19 +374,19 @@ static int cells_find(kvb_saved *f, uint32_t g)
     group_load *group = &f->groups[g];
     const uint32_t extent = extent_of(f, g);
     if (extent == NOWHERE && f->whole)
-        return saved_fail(f->site, -ENOSPC, "%.120s: rows lie in cells that are not there: there are %u", f->path,
-                          f->stores[g]->pool_cells);
+        return kvb_cache_fail(f->cache, -ENOSPC, "%.120s: rows lie in cells that are not there: there are %u", f->path,
+                              f->cache->stores[g]->pool_cells);
     if (extent == NOWHERE)
         return wrong(f, "has rows that are no token's");
     owner *owners = kvb_alloc_zeroed(f->allocator, (extent + (size_t)1) * sizeof *owners);
-    int error = owners && !kvb_grow(f->allocator, &group->cell, &group->cell_room, extent) ? 0 : no_memory(f);
+    int error = owners && !kvb_grow(f->allocator, &group->load.cell, &group->cell_room, extent) ? 0 : no_memory(f);
     for (uint32_t i = 0; i < f->account.n_alive && !error; i++)
-        if (!owners_note(&f->account.seq[f->account.alive[i]], &group->rows[i], kvb_group_scans(f->stores[g]->group),
-                         owners))
+        if (!owners_note(&f->account.seq[f->account.alive[i]], &group->load.rows[i],
+                         kvb_group_scans(f->cache->stores[g]->group), owners))
             error = wrong(f, "has rows that are no token's");
     for (uint32_t c = 0; c < extent && !error; c++)
         if (owners[c].held)
-            group->cell[group->load.n_rows++] = c;
+            group->load.cell[group->load.n_rows++] = c;
     kvb_free(f->allocator, owners, (extent + (size_t)1) * sizeof *owners);
     return error;
 }
@@ -409,20 +395,18 @@ static int group_read(kvb_saved *f, uint32_t g)
 {
     group_load *group = &f->groups[g];
     const uint32_t n = f->account.n_alive;
-    group->rows = kvb_alloc_zeroed(f->allocator, (n + (size_t)1) * sizeof *group->rows);
-    int error = group->rows ? 0 : no_memory(f);
+    group->load.rows = kvb_alloc_zeroed(f->allocator, (n + (size_t)1) * sizeof *group->load.rows);
+    int error = group->load.rows ? 0 : no_memory(f);
     f->n_groups = g + 1;
     if (!error && !number_take(f, &group->load.cells))
         error = wrong(f, "is shorter than it says");
     for (uint32_t i = 0; i < n && !error; i++)
-        error = spans_read(f, &group->rows[i]);
-    if (!error && f->whole && group->load.cells > f->stores[g]->pool_cells)
-        error = saved_fail(f->site, -ENOSPC, "%.120s: has %u cells, this cache %u", f->path, group->load.cells,
-                           f->stores[g]->pool_cells);
+        error = spans_read(f, &group->load.rows[i]);
+    if (!error && f->whole && group->load.cells > f->cache->stores[g]->pool_cells)
+        error = kvb_cache_fail(f->cache, -ENOSPC, "%.120s: has %u cells, this cache %u", f->path, group->load.cells,
+                               f->cache->stores[g]->pool_cells);
     if (!error)
         error = cells_find(f, g);
-    group->load.rows = group->rows;
-    group->load.cell = group->cell;
     return error;
 }
 
@@ -431,7 +415,7 @@ static int group_read(kvb_saved *f, uint32_t g)
 static int pool_rows_read(kvb_saved *f, uint32_t g, size_t i)
 {
     group_load *group = &f->groups[g];
-    const kvb_pool *pool = f->stores[g]->pools[i];
+    const kvb_pool *pool = f->cache->stores[g]->pools[i];
     const uint32_t n = group->load.n_rows, first = 0;
     const size_t one = pool ? pool->type->raw_bytes(pool, &first, 1) : 0;
     f->apart = f->apart && (!pool || one);
@@ -444,10 +428,10 @@ static int pool_rows_read(kvb_saved *f, uint32_t g, size_t i)
         f->scratch = grown;
         f->scratch_bytes = one;
     }
-    group->raw[i] = take(f, one ? (uint64_t)n * one : pool->type->raw_bytes(pool, NULL, group->load.cells));
-    if (!group->raw[i])
+    group->load.raw[i] = take(f, one ? (uint64_t)n * one : pool->type->raw_bytes(pool, NULL, group->load.cells));
+    if (!group->load.raw[i])
         return wrong(f, "is shorter than it says");
-    if (!one && pool->type->check_raw && !pool->type->check_raw(pool, group->load.cells, group->raw[i]))
+    if (!one && pool->type->check_raw && !pool->type->check_raw(pool, group->load.cells, group->load.raw[i]))
         return wrong(f, "has rows that no pool stores so");
     return 0;
 }
@@ -457,12 +441,11 @@ static int rows_read(kvb_saved *f)
     int error = 0;
     for (uint32_t g = 0; g < f->n_groups && !error; g++) {
         group_load *group = &f->groups[g];
-        const kvb_store *s = f->stores[g];
-        group->raw = kvb_alloc_zeroed(f->allocator, s->n_pools * sizeof *group->raw);
-        group->n_raw = group->raw ? s->n_pools : 0;
-        group->load.raw = group->raw;
-        error = group->raw ? 0 : no_memory(f);
-        for (size_t i = 0; i < s->n_pools && f->site->type->lies && !error; i++)
+        const kvb_store *s = f->cache->stores[g];
+        group->load.raw = kvb_alloc_zeroed(f->allocator, s->n_pools * sizeof *group->load.raw);
+        group->n_raw = group->load.raw ? s->n_pools : 0;
+        error = group->load.raw ? 0 : no_memory(f);
+        for (size_t i = 0; i < s->n_pools && f->cache->type->lies && !error; i++)
             error = pool_rows_read(f, g, i);
     }
     return error;
@@ -473,32 +456,32 @@ static int rows_read(kvb_saved *f)
 static int body_read(kvb_saved *f)
 {
     int error = sequences_read(f);
-    for (uint32_t g = 0; g < f->site->model->n_groups && !error; g++)
+    for (uint32_t g = 0; g < f->cache->model->n_groups && !error; g++)
         error = group_read(f, g);
     error = error ? error : rows_read(f);
     /* a cache that keeps no rows ignores those of another cache */
-    if (!error && f->site->type->lies && f->at != f->end)
+    if (!error && f->cache->type->lies && f->at != f->end)
         error = wrong(f, "is longer than it says");
     for (uint32_t g = 0; g < f->n_groups && !error; g++) {
         f->groups[g].load.scratch = f->scratch;
         f->groups[g].load.apart = f->apart;
-        f->stores[g]->load = &f->groups[g].load;
+        f->cache->stores[g]->load = &f->groups[g].load;
     }
     return error;
 }
 
-void kvb_saved_free(kvb_saved *f, kvb_store *const *stores)
+void kvb_saved_free(kvb_saved *f)
 {
     if (!f)
         return;
     for (uint32_t g = 0; g < f->n_groups; g++) {
         group_load *group = &f->groups[g];
-        stores[g]->load = NULL;
-        for (uint32_t i = 0; i < f->account.n_alive && group->rows; i++)
-            kvb_spans_free(&group->rows[i], f->allocator);
-        kvb_free(f->allocator, group->rows, (f->account.n_alive + (size_t)1) * sizeof *group->rows);
-        kvb_free(f->allocator, group->cell, group->cell_room * sizeof *group->cell);
-        kvb_free(f->allocator, group->raw, group->n_raw * sizeof *group->raw);
+        f->cache->stores[g]->load = NULL;
+        for (uint32_t i = 0; i < f->account.n_alive && group->load.rows; i++)
+            kvb_spans_free(&group->load.rows[i], f->allocator);
+        kvb_free(f->allocator, group->load.rows, (f->account.n_alive + (size_t)1) * sizeof *group->load.rows);
+        kvb_free(f->allocator, group->load.cell, group->cell_room * sizeof *group->load.cell);
+        kvb_free(f->allocator, group->load.raw, group->n_raw * sizeof *group->load.raw);
     }
     if (f->account.allocator)
         kvb_account_close(&f->account);
@@ -507,32 +490,30 @@ void kvb_saved_free(kvb_saved *f, kvb_store *const *stores)
     kvb_free(f->allocator, f, sizeof *f);
 }
 
-int kvb_saved_read(const kvb_store_site *site, kvb_store *const *stores, uint32_t seq, const char *path,
-                   kvb_saved **saved)
+int kvb_saved_read(kvb_cache *c, uint32_t seq, const char *path, kvb_saved **saved)
 {
-    kvb_allocator *a = site->options->allocator;
-    int error = saved_pools_check(site, stores, seq == KVB_SEQ_ALL);
+    kvb_allocator *a = c->options.allocator;
+    int error = saved_pools_check(c, seq == KVB_SEQ_ALL);
     *saved = NULL;
     if (error)
         return error;
     kvb_saved *f = kvb_alloc_zeroed(a, sizeof *f);
     if (!f)
-        return saved_no_memory(site, path);
-    f->site = site;
-    f->stores = stores;
+        return saved_no_memory(c, path);
+    f->cache = c;
     f->path = path;
     f->allocator = a;
     f->seq = seq;
     f->whole = seq == KVB_SEQ_ALL;
     f->apart = true;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    error = fd < 0 ? saved_system(site, -errno, path) : bytes_read(f, fd);
+    error = fd < 0 ? saved_system(c, -errno, path) : bytes_read(f, fd);
     if (fd >= 0)
         close(fd);
     error = error ? error : head_read(f);
     error = error ? error : body_read(f);
     if (error)
-        kvb_saved_free(f, stores);
+        kvb_saved_free(f);
     else
         *saved = f;
     return error;
@@ -659,83 +640,81 @@ static int pool_write(output *out, kvb_store *s, const kvb_pool *pool, const gro
     return 0;
 }
 
-static int body_write(output *out, const kvb_store_site *site, kvb_store *const *stores, const uint32_t *seqs,
-                      uint32_t n, const group_rows *rows)
+static int body_write(output *out, kvb_cache *c, const uint32_t *seqs, uint32_t n, const group_rows *rows)
 {
     int error = 0;
     put_number(out, n);
     for (uint32_t i = 0; i < n; i++) {
         put_number(out, seqs[i]);
-        put_spans(out, &site->account->seq[seqs[i]]);
+        put_spans(out, &c->account.seq[seqs[i]]);
     }
-    for (uint32_t g = 0; g < site->model->n_groups; g++) {
-        put_number(out, site->type->lies ? stores[g]->ensured : 0);
+    for (uint32_t g = 0; g < c->model->n_groups; g++) {
+        put_number(out, c->type->lies ? c->stores[g]->ensured : 0);
         for (uint32_t i = 0; i < n; i++)
             put_spans(out, &rows[g].lies[i]);
     }
-    for (uint32_t g = 0; g < site->model->n_groups && site->type->lies; g++)
-        for (size_t i = 0; i < stores[g]->n_pools && !error; i++)
-            if (stores[g]->pools[i])
-                error = pool_write(out, stores[g], stores[g]->pools[i], &rows[g]);
+    for (uint32_t g = 0; g < c->model->n_groups && c->type->lies; g++)
+        for (size_t i = 0; i < c->stores[g]->n_pools && !error; i++)
+            if (c->stores[g]->pools[i])
+                error = pool_write(out, c->stores[g], c->stores[g]->pools[i], &rows[g]);
     return error;
 }
 
 /* Is there a row for each token, so that a cache of any type can load them? A state stands for all tokens before it. */
-static bool is_whole_of(const kvb_store_site *site, const uint32_t *seqs, uint32_t n, const group_rows *rows)
+static bool is_whole_of(kvb_cache *c, const uint32_t *seqs, uint32_t n, const group_rows *rows)
 {
-    for (uint32_t g = 0; g < site->model->n_groups; g++)
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
         for (uint32_t i = 0; i < n; i++)
-            if (!kvb_group_scans(&site->model->groups[g]) &&
-                rows[g].lies[i].tokens != site->account->seq[seqs[i]].tokens)
+            if (!kvb_group_scans(&c->model->groups[g]) && rows[g].lies[i].tokens != c->account.seq[seqs[i]].tokens)
                 return false;
     return true;
 }
 
-static int file_write(output *out, const kvb_store_site *site, kvb_store *const *stores, uint32_t seq)
+static int file_write(output *out, kvb_cache *c, uint32_t seq)
 {
     const bool whole = seq == KVB_SEQ_ALL;
-    const uint32_t *seqs = whole ? site->account->alive : &seq;
-    const uint32_t n = whole ? site->account->n_alive : site->account->seq[seq].tokens > 0;
+    const uint32_t *seqs = whole ? c->account.alive : &seq;
+    const uint32_t n = whole ? c->account.n_alive : c->account.seq[seq].tokens > 0;
     group_rows rows[KVB_MODEL_GROUPS] = {0};
     kvb_saved_words t = {0};
     int error = 0;
-    for (uint32_t g = 0; g < site->model->n_groups && !error; g++)
-        error = rows_find(stores[g], seqs, n, whole, &rows[g]);
+    for (uint32_t g = 0; g < c->model->n_groups && !error; g++)
+        error = rows_find(c->stores[g], seqs, n, whole, &rows[g]);
     if (!error)
-        error = saved_text(site, stores, whole, !whole && is_whole_of(site, seqs, n, rows), &t);
+        error = saved_text(c, whole, !whole && is_whole_of(c, seqs, n, rows), &t);
     if (!error) {
         kvb_saved_head head = {.magic = KVB_SAVED_MAGIC, .version = KVB_SAVED_VERSION, .text_bytes = (uint32_t)t.n};
         put(out, &head, sizeof head);
         put(out, t.at, t.n);
-        error = body_write(out, site, stores, seqs, n, rows);
+        error = body_write(out, c, seqs, n, rows);
     }
     put_number(out, out->sum);
     output_flush(out);
-    kvb_free(site->options->allocator, t.at, t.room);
-    for (uint32_t g = 0; g < site->model->n_groups; g++)
-        rows_free(&rows[g], site->options->allocator);
+    kvb_free(c->options.allocator, t.at, t.room);
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
+        rows_free(&rows[g], c->options.allocator);
     return error ? error : out->error;
 }
 
-int kvb_saved_write(const kvb_store_site *site, kvb_store *const *stores, uint32_t seq, const char *path)
+int kvb_saved_write(kvb_cache *c, uint32_t seq, const char *path)
 {
     char beside[PATH_MAX];
-    int error = saved_pools_check(site, stores, seq == KVB_SEQ_ALL);
+    int error = saved_pools_check(c, seq == KVB_SEQ_ALL);
     if (!error && (size_t)snprintf(beside, sizeof beside, "%s.tmp", path) >= sizeof beside)
-        error = saved_system(site, -ENAMETOOLONG, path);
+        error = saved_system(c, -ENAMETOOLONG, path);
     if (error)
         return error;
-    output out = {.buffer = kvb_alloc(site->options->allocator, BUFFER)};
+    output out = {.buffer = kvb_alloc(c->options.allocator, BUFFER)};
     if (!out.buffer)
-        return saved_no_memory(site, path);
+        return saved_no_memory(c, path);
     out.fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    error = out.fd < 0 ? -errno : file_write(&out, site, stores, seq);
+    error = out.fd < 0 ? -errno : file_write(&out, c, seq);
     if (out.fd >= 0 && close(out.fd) && !error)
         error = -errno;
     if (!error && rename(beside, path))
         error = -errno;
     if (error && out.fd >= 0)
         unlink(beside);
-    kvb_free(site->options->allocator, out.buffer, BUFFER);
-    return error == -ENOMEM ? saved_no_memory(site, path) : error ? saved_system(site, error, path) : 0;
+    kvb_free(c->options.allocator, out.buffer, BUFFER);
+    return error == -ENOMEM ? saved_no_memory(c, path) : error ? saved_system(c, error, path) : 0;
 }

@@ -211,9 +211,9 @@ static int pool_open(kvb_store *s, uint32_t layer, bool is_v)
     return error;
 }
 
-static int pools_open(kvb_store *s, const kvb_store_site *site)
+static int pools_open(kvb_store *s, const kvb_model *model)
 {
-    size_t n = 2 * (size_t)site->model->n_layers;
+    size_t n = 2 * (size_t)model->n_layers;
     uint64_t cells = s->type->pool_cells ? s->type->pool_cells(s) : s->options->capacity;
     int error = 0;
     if (cells == 0 || cells > UINT32_MAX)
@@ -224,8 +224,8 @@ static int pools_open(kvb_store *s, const kvb_store_site *site)
     if (!s->pools)
         return kvb_store_fail(s, -ENOMEM, "no memory for the cache");
     s->n_pools = n;
-    for (uint32_t layer = 0; layer < site->model->n_layers && !error; layer++) {
-        if (kvb_model_group(site->model, layer) != s->group)
+    for (uint32_t layer = 0; layer < model->n_layers && !error; layer++) {
+        if (kvb_model_group(model, layer) != s->group)
             continue;
         for (int v = 0; v < 2 && !error; v++)
             if (kvb_group_scans(s->group))
@@ -257,44 +257,43 @@ void kvb_store_close(kvb_store *s)
     kvb_free(a, s, s->type->store_bytes);
 }
 
-int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
+int kvb_store_open(kvb_cache *c, uint32_t g)
 {
-    const kvb_cache_type *type = kvb_store_policy(site->type, &site->model->groups[g]);
-    kvb_allocator *a = site->options->allocator;
+    const kvb_model *model = c->model;
+    const kvb_cache_type *type = kvb_store_policy(c->type, &model->groups[g]);
+    kvb_allocator *a = c->options.allocator;
     kvb_store *s = kvb_alloc_zeroed(a, type->store_bytes);
-    if (!s) {
-        snprintf(site->why, site->why_bytes, "no memory for the cache");
-        return -ENOMEM;
-    }
+    if (!s)
+        return kvb_cache_fail(c, -ENOMEM, "no memory for the cache");
     s->type = type;
-    s->cache = site->type;
-    s->group = &site->model->groups[g];
+    s->cache = c->type;
+    s->group = &model->groups[g];
     s->number = g;
-    s->account = site->account;
-    s->options = site->options;
+    s->account = &c->account;
+    s->options = &c->options;
     double bytes = 0;
-    for (uint32_t i = 0; i < site->model->n_groups; i++) {
-        const kvb_group *group = &site->model->groups[i];
+    for (uint32_t i = 0; i < model->n_groups; i++) {
+        const kvb_group *group = &model->groups[i];
         const kvb_pool_type *k = s->options->k_pool, *v = s->options->v_pool;
         if (kvb_group_scans(group))
             continue;
         double row = k->row_bytes(k, group->k_dim) + (group->latent ? 0 : v->row_bytes(v, group->v_dim));
-        bytes += row * group->kv_heads * kvb_model_layers_of(site->model, i);
+        bytes += row * group->kv_heads * kvb_model_layers_of(model, i);
     }
     s->cell_bytes = (uint64_t)bytes + ((double)(uint64_t)bytes < bytes);
     s->allocator = s->plan.allocator = s->next.allocator = a;
-    s->why = site->why;
-    s->why_bytes = site->why_bytes;
+    s->why = c->why;
+    s->why_bytes = sizeof c->why;
     int error = type->open ? type->open(s) : 0;
     if (error) {
         kvb_free(a, s, type->store_bytes);
         return error;
     }
-    error = pools_open(s, site);
+    error = pools_open(s, model);
     if (error)
         kvb_store_close(s);
     else
-        *store = s;
+        c->stores[g] = s;
     return error;
 }
 
@@ -307,11 +306,6 @@ uint32_t kvb_store_room(const kvb_store *s, const kvb_change *change)
         return s->type->room(s, change);
     s->type->occupied(s, &used, &high_water);
     return used < capacity ? capacity - used : 0;
-}
-
-uint32_t kvb_store_match(const kvb_store *s, const int32_t *tokens, uint32_t n, uint64_t extra_key, uint64_t *ordinals)
-{
-    return s->type->match ? s->type->match(s, tokens, n, extra_key, ordinals) : 0;
 }
 
 /* Requests that the rows of a whole saved cache go back to their cells. */
@@ -512,8 +506,9 @@ void kvb_store_fetch_states(kvb_store *s, uint32_t layer, uint32_t n_tok, kvb_sc
                             .n_tok = n_tok};
 }
 
-void kvb_store_usage(const kvb_store *s, kvb_cache_usage *usage)
+void kvb_cache_usage_of(const kvb_cache *c, uint32_t group, kvb_cache_usage *usage)
 {
+    const kvb_store *s = c->stores[group];
     uint32_t high_water;
     *usage = (kvb_cache_usage){
         .cells_peak = s->cells_peak,

@@ -83,11 +83,11 @@ typedef struct kvb_turn {
 } kvb_turn;
 /* What a store loads. */
 typedef struct kvb_store_load {
-    const kvb_spans *rows; /* by sequence, as kvb_change.loaded->alive: position -> number of the row in the file; whole
+    kvb_spans *rows; /* by sequence, as kvb_change.loaded->alive: position -> number of the row in the file; whole
                                cache: -> the row's cell when it was saved */
     uint32_t n_rows, cells; /* rows in the file; cells to which the pools had grown */
-    const uint32_t *cell;   /* whole cache: [n_rows] the cell of each row, ascending */
-    const char *const *raw; /* [layers][2] the rows' bytes, as from read_raw() */
+    uint32_t *cell;         /* whole cache: [n_rows] the cell of each row, ascending */
+    const char **raw;       /* [layers][2] the rows' bytes, as from read_raw() */
     void *scratch;          /* for a row's bytes */
     bool apart;             /* rows of all groups are stored one by one; else each pool is written as a whole */
 } kvb_store_load;
