@@ -30,17 +30,15 @@ void kvb_mask_expand(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uin
     }
 }
 
-/* Makes a block of the call at least `bytes` long; its content is lost. */
-static int block_fit(const kvb_call *call, const char *name, void **block, size_t *old_bytes, size_t bytes)
+/* Makes a block of a call at least `bytes` long; its content is lost. */
+static int block_fit(const kvb_memory_source *source, const char *name, void **block, size_t *old_bytes, size_t bytes)
 {
-    void *grown;
-
     if (bytes <= *old_bytes)
         return 0;
-    grown = kvb_memory_take(call->source, name, bytes);
+    void *grown = kvb_memory_take(source, name, bytes);
     if (!grown)
         return -ENOMEM;
-    kvb_memory_give(call->source, *block, *old_bytes);
+    kvb_memory_give(source, *block, *old_bytes);
     *block = grown;
     *old_bytes = bytes;
     return 0;
@@ -76,7 +74,7 @@ static int mask_turn(kvb_call *call, kvb_expanded *e, const kvb_mask *mask, uint
         for (kvb_run run; kvb_mask_next(mask, n_tok, n_cells, t, &cursor, &run);)
             n_runs++;
     }
-    int rc = block_fit(call, "mask", &e->block, &e->bytes,
+    int rc = block_fit(call->source, "mask", &e->block, &e->bytes,
                        to_runs ? starts + n_runs * sizeof(kvb_run) : n_tok * row_words * sizeof(uint64_t));
     call->expanded_bytes += e->bytes - held;
     if (rc)
@@ -220,7 +218,7 @@ static int stage_fit(kvb_call *call, const char *name, void **block, size_t *hel
     size_t bytes = (size_t)call->args.problem.n_kv_heads * view->cells * view->dim * sizeof(float);
     if (bytes > *held && bytes < *held + *held / 4)
         bytes = *held + *held / 4;
-    int rc = block_fit(call, name, block, held, bytes);
+    int rc = block_fit(call->source, name, block, held, bytes);
     call->staged_bytes = call->stage_k_bytes + call->stage_v_bytes;
     return rc;
 }
@@ -304,7 +302,7 @@ int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q
     rc = mask_bind(call, spec, n_tok, problem.n_cells);
     if (rc == 0) {
         scratch = kernel->scratch_bytes ? kernel->scratch_bytes(&problem, call->team->n) : 0;
-        rc = block_fit(call, "scratch", &call->scratch, &call->scratch_bytes, scratch);
+        rc = block_fit(call->source, "scratch", &call->scratch, &call->scratch_bytes, scratch);
     }
     if (rc == 0)
         rc = rows_stage(call, spec);
@@ -378,19 +376,11 @@ int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool c
     if (!face->supports(problem, why, why_bytes))
         return -ENOTSUP;
     const size_t scratch = face->scratch_bytes ? face->scratch_bytes(problem, call->team->n) : 0;
-    void **block = &call->scratch[conv];
-    size_t *held = &call->scratch_bytes[conv];
-    if (scratch > *held) {
-        kvb_memory_give(call->source, *block, *held);
-        *block = kvb_memory_take(call->source, "scratch", scratch);
-        *held = *block ? scratch : 0;
-        if (!*block) {
-            snprintf(why, why_bytes, "out of memory for the scratch of kernel %s", call->kernel->name);
-            return -ENOMEM;
-        }
-    }
-    call->args.scratch = *block;
-    return 0;
+    const int rc = block_fit(call->source, "scratch", &call->scratch[conv], &call->scratch_bytes[conv], scratch);
+    if (rc)
+        snprintf(why, why_bytes, "out of memory for the scratch of kernel %s", call->kernel->name);
+    call->args.scratch = call->scratch[conv];
+    return rc;
 }
 
 int kvb_scan_call_run(kvb_scan_call *call, void *out)
