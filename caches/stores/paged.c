@@ -24,18 +24,163 @@
 #include "caches/cache.h"
 #include "caches/stores/kept.h"
 
-static int paged_cells(paged_store *p, uint32_t seq);
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until);
+static bool is_free(const paged_store *p, uint32_t page)
+{
+    return !p->refs[page] && !(p->finds && p->prefix.pages[page].cached);
+}
 
-static int paged_reserve(paged_store *p, uint32_t seq, size_t entries);
+/* Caches a page that no table names any more, if it is keyed. */
+static void page_release(paged_store *p, uint32_t page)
+{
+    if (p->undoes)
+        kvb_prefix_untake(&p->prefix, page);
+    else
+        kvb_prefix_release(&p->prefix, page);
+    for (uint32_t gone; (gone = kvb_prefix_trim(&p->prefix)) != KVB_NO_PAGE;)
+        p->first_free = gone < p->first_free ? gone : p->first_free;
+}
 
-/* Puts a page in an entry, for which there is room; the old page loses a reference. */
-static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page);
+/* Counts a table that names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
+static void paged_count(paged_store *p, uint32_t page, int by)
+{
+    if (page == PAGE_NONE)
+        return;
+    if (p->finds && !p->refs[page])
+        kvb_prefix_take(&p->prefix, page);
+    p->live -= p->refs[page] > 0;
+    p->refs[page] += (uint32_t)by;
+    p->live += p->refs[page] > 0;
+    p->high_water = p->high_water > page ? p->high_water : page + 1;
+    if (p->finds && !p->refs[page])
+        page_release(p, page);
+    p->first_free = is_free(p, page) && page < p->first_free ? page : p->first_free;
+    while (p->high_water > 0 && !p->refs[p->high_water - 1])
+        p->high_water--;
+    while (p->first_free < p->n_pages && !is_free(p, p->first_free))
+        p->first_free++;
+}
 
-static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos);
+/* A page to be written: a free one, else the cached one to be evicted. PAGE_NONE: there is none. */
+static uint32_t page_pick(const paged_store *p)
+{
+    return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
+}
 
-static void paged_count(paged_store *p, uint32_t page, int by);
+static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
+{
+    paged_count(p, page, 1);
+    paged_count(p, p->tables[seq].page[entry], -1);
+    p->tables[seq].page[entry] = page;
+}
+
+/* Makes room for so many entries in a table: 0 or -ENOMEM. */
+static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
+{
+    page_table *t = &p->tables[seq];
+    const size_t had = t->room;
+    int error = kvb_grow(p->store.allocator, &t->page, &t->room, entries);
+    if (!error)
+        memset(t->page + had, 0xff, (t->room - had) * sizeof *t->page);
+    return error;
+}
+
+int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
+{
+    page_table *t = &p->tables[seq];
+    int error = paged_reserve(p, seq, (size_t)entry + 1);
+    if (!error)
+        error = kvb_grow(p->store.allocator, &p->changes, &p->changes_room, p->n_changes + 1);
+    if (error)
+        return error;
+    p->changes[p->n_changes++] = (entry_change){seq, entry, t->page[entry]};
+    paged_put(p, seq, entry, page);
+    return 0;
+}
+
+/* Requests copies of a sequence's rows at positions p0 .. p1-1 of one entry, from one page to another. */
+static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t from, uint32_t to)
+{
+    const kvb_spans *held = kvb_paged_held(p, seq);
+    const uint32_t n = page_cells(&p->store);
+    int error = 0;
+    for (size_t i = 0; i < held->n; i++) {
+        const kvb_span part = kvb_span_clip(held->span[i], p0, p1);
+        for (uint32_t pos = part.pos; pos < part.pos + part.n && !error; pos++)
+            error = kvb_store_move(&p->store, from * n + pos % n, to * n + pos % n);
+    }
+    return error;
+}
+
+/* Makes sure that an entry has a page of the sequence's own, to be written: a free page if it has none; if other tables
+ * name its page, too, a copy of the sequence's rows below position `until`. 0, -ENOSPC or -ENOMEM. */
+static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
+{
+    const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
+    if (page != PAGE_NONE && p->refs[page] == 1)
+        return 0;
+    if (to == PAGE_NONE)
+        return kvb_store_fail(&p->store, -ENOSPC, "no page is free: all %u are in use", p->n_pages);
+    int error = kvb_paged_change(p, seq, entry, to);
+    if (!error && page != PAGE_NONE)
+        error = rows_move(p, seq, entry * page_cells(&p->store), until, page, to);
+    return error;
+}
+
+/* Lists the cells of the sequence's positions, page by page, in p->cells: 0 or -ENOMEM. */
+static int paged_cells(paged_store *p, uint32_t seq)
+{
+    const kvb_spans *held = kvb_paged_held(p, seq);
+    const uint32_t n = page_cells(&p->store);
+    p->cells.n = 0;
+    for (size_t i = 0; i < held->n; i++)
+        for (uint32_t pos = held->span[i].pos, end = pos + held->span[i].n, some; pos < end; pos += some) {
+            some = n - pos % n < end - pos ? n - pos % n : end - pos;
+            if (kvb_spans_reserve(&p->cells, p->store.allocator, 1))
+                return -ENOMEM;
+            p->cells.span[p->cells.n++] = (kvb_span){page_at(p, seq, pos / n) * n + pos % n, pos, some};
+        }
+    return 0;
+}
+
+static bool finds(const kvb_store *s)
+{
+    return s->type->flags & KVB_CACHE_PREFIX;
+}
+
+static bool drops(const kvb_store *s)
+{
+    return kvb_group_limits(s->group) && !finds(s);
+}
+
+/* The positions that a sequence with its next query at pos does not need: whole pages behind the sinks. */
+static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos)
+{
+    const uint32_t n = page_cells(s), sinks = s->group->sinks, from = kvb_needed_from(s, pos) / n * n;
+    const uint64_t begin = ((uint64_t)sinks + n - 1) / n * n;
+    return begin < from ? (kvb_run){(uint32_t)begin, from} : (kvb_run){0, 0};
+}
+
+static uint64_t pages_most(const kvb_store *s)
+{
+    const kvb_cache_options *o = s->options;
+    const uint64_t n = page_cells(s), aside = n > 1 ? 2 * (uint64_t)o->max_seqs : 0;
+    const uint64_t pages = (o->capacity + n - 1) / n + aside;
+    if (!drops(s))
+        return pages;
+    /* Pages of a sequence's sinks and of its needed positions, which begin anywhere in a page; pages that a step
+     * begins. */
+    const uint64_t kept = (s->group->sinks + n - 1) / n + (kvb_needed_most(s) + 2 * n - 2) / n;
+    const uint64_t step = o->step ? o->step : o->capacity, begun = step < o->max_seqs ? step : o->max_seqs;
+    const uint64_t needed = o->max_seqs * kept + begun + (step - begun) / n;
+    return needed < pages ? needed : pages;
+}
+
+static uint64_t pool_cells(const kvb_store *s)
+{
+    return pages_most(s) * page_cells(s);
+}
 
 /* ---- REORDER ----------------------------------------------------------------------------------------------------- */
 
@@ -265,43 +410,7 @@ static void paged_commit(paged_store *p, const kvb_change *change)
     paged_entries_drop(p, change->src, end, KVB_POS_END);
 }
 
-static bool finds(const kvb_store *s)
-{
-    return s->type->flags & KVB_CACHE_PREFIX;
-}
-
-static bool drops(const kvb_store *s)
-{
-    return kvb_group_limits(s->group) && !finds(s);
-}
-
-/* The positions that a sequence with its next query at pos does not need: whole pages behind the sinks. */
-static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos)
-{
-    const uint32_t n = page_cells(s), sinks = s->group->sinks, from = kvb_needed_from(s, pos) / n * n;
-    const uint64_t begin = ((uint64_t)sinks + n - 1) / n * n;
-    return begin < from ? (kvb_run){(uint32_t)begin, from} : (kvb_run){0, 0};
-}
-
-static uint64_t pages_most(const kvb_store *s)
-{
-    const kvb_cache_options *o = s->options;
-    const uint64_t n = page_cells(s), aside = n > 1 ? 2 * (uint64_t)o->max_seqs : 0;
-    const uint64_t pages = (o->capacity + n - 1) / n + aside;
-    if (!drops(s))
-        return pages;
-    /* Pages of a sequence's sinks and of its needed positions, which begin anywhere in a page; pages that a step
-     * begins. */
-    const uint64_t kept = (s->group->sinks + n - 1) / n + (kvb_needed_most(s) + 2 * n - 2) / n;
-    const uint64_t step = o->step ? o->step : o->capacity, begun = step < o->max_seqs ? step : o->max_seqs;
-    const uint64_t needed = o->max_seqs * kept + begun + (step - begun) / n;
-    return needed < pages ? needed : pages;
-}
-
-static uint64_t pool_cells(const kvb_store *s)
-{
-    return pages_most(s) * page_cells(s);
-}
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 static void store_close(kvb_store *s)
 {
@@ -356,110 +465,6 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
     const paged_store *p = (const paged_store *)s;
     *cells = p->live * page_cells(s);
     *high_water = p->high_water * page_cells(s);
-}
-
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
-
-static bool is_free(const paged_store *p, uint32_t page)
-{
-    return !p->refs[page] && !(p->finds && p->prefix.pages[page].cached);
-}
-
-/* Caches a page that no table names any more, if it is keyed. */
-static void page_release(paged_store *p, uint32_t page)
-{
-    if (p->undoes)
-        kvb_prefix_untake(&p->prefix, page);
-    else
-        kvb_prefix_release(&p->prefix, page);
-    for (uint32_t gone; (gone = kvb_prefix_trim(&p->prefix)) != KVB_NO_PAGE;)
-        p->first_free = gone < p->first_free ? gone : p->first_free;
-}
-
-/* Counts a table that names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
-static void paged_count(paged_store *p, uint32_t page, int by)
-{
-    if (page == PAGE_NONE)
-        return;
-    if (p->finds && !p->refs[page])
-        kvb_prefix_take(&p->prefix, page);
-    p->live -= p->refs[page] > 0;
-    p->refs[page] += (uint32_t)by;
-    p->live += p->refs[page] > 0;
-    p->high_water = p->high_water > page ? p->high_water : page + 1;
-    if (p->finds && !p->refs[page])
-        page_release(p, page);
-    p->first_free = is_free(p, page) && page < p->first_free ? page : p->first_free;
-    while (p->high_water > 0 && !p->refs[p->high_water - 1])
-        p->high_water--;
-    while (p->first_free < p->n_pages && !is_free(p, p->first_free))
-        p->first_free++;
-}
-
-/* A page to be written: a free one, else the cached one to be evicted. PAGE_NONE: there is none. */
-static uint32_t page_pick(const paged_store *p)
-{
-    return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
-}
-
-static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
-{
-    paged_count(p, page, 1);
-    paged_count(p, p->tables[seq].page[entry], -1);
-    p->tables[seq].page[entry] = page;
-}
-
-/* Makes room for so many entries in a table: 0 or -ENOMEM. */
-static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
-{
-    page_table *t = &p->tables[seq];
-    const size_t had = t->room;
-    int error = kvb_grow(p->store.allocator, &t->page, &t->room, entries);
-    if (!error)
-        memset(t->page + had, 0xff, (t->room - had) * sizeof *t->page);
-    return error;
-}
-
-int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
-{
-    page_table *t = &p->tables[seq];
-    int error = paged_reserve(p, seq, (size_t)entry + 1);
-    if (!error)
-        error = kvb_grow(p->store.allocator, &p->changes, &p->changes_room, p->n_changes + 1);
-    if (error)
-        return error;
-    p->changes[p->n_changes++] = (entry_change){seq, entry, t->page[entry]};
-    paged_put(p, seq, entry, page);
-    return 0;
-}
-
-/* Requests copies of a sequence's rows at positions p0 .. p1-1 of one entry, from one page to another. */
-static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t from, uint32_t to)
-{
-    const kvb_spans *held = kvb_paged_held(p, seq);
-    const uint32_t n = page_cells(&p->store);
-    int error = 0;
-    for (size_t i = 0; i < held->n; i++) {
-        const kvb_span part = kvb_span_clip(held->span[i], p0, p1);
-        for (uint32_t pos = part.pos; pos < part.pos + part.n && !error; pos++)
-            error = kvb_store_move(&p->store, from * n + pos % n, to * n + pos % n);
-    }
-    return error;
-}
-
-/* Makes sure that an entry has a page of the sequence's own, to be written: a free page if it has none; if other tables
- * name its page, too, a copy of the sequence's rows below position `until`. 0, -ENOSPC or -ENOMEM. */
-static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
-{
-    const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
-    if (page != PAGE_NONE && p->refs[page] == 1)
-        return 0;
-    if (to == PAGE_NONE)
-        return kvb_store_fail(&p->store, -ENOSPC, "no page is free: all %u are in use", p->n_pages);
-    int error = kvb_paged_change(p, seq, entry, to);
-    if (!error && page != PAGE_NONE)
-        error = rows_move(p, seq, entry * page_cells(&p->store), until, page, to);
-    return error;
 }
 
 /* ---- control calls ----------------------------------------------------------------------------------------------- */
@@ -543,22 +548,6 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
         paged_put(p, c->seq, c->entry, c->was);
     }
     p->undoes = false;
-}
-
-/* Lists the cells of the sequence's positions, page by page, in p->cells: 0 or -ENOMEM. */
-static int paged_cells(paged_store *p, uint32_t seq)
-{
-    const kvb_spans *held = kvb_paged_held(p, seq);
-    const uint32_t n = page_cells(&p->store);
-    p->cells.n = 0;
-    for (size_t i = 0; i < held->n; i++)
-        for (uint32_t pos = held->span[i].pos, end = pos + held->span[i].n, some; pos < end; pos += some) {
-            some = n - pos % n < end - pos ? n - pos % n : end - pos;
-            if (kvb_spans_reserve(&p->cells, p->store.allocator, 1))
-                return -ENOMEM;
-            p->cells.span[p->cells.n++] = (kvb_span){page_at(p, seq, pos / n) * n + pos % n, pos, some};
-        }
-    return 0;
 }
 
 /* In a group with limits: drops from tables the pages that no query needs any more, and adds the new tokens to the kept
@@ -702,36 +691,23 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
         paged_load(p, change->loaded);
 }
 
+/* What both caches have. */
+#define PAGED                                                                                                          \
+    .store_bytes = sizeof(paged_store), .open = store_open, .close = store_close, .pool_cells = pool_cells,            \
+    .occupied = occupied, .room = room, .lies = paged_lies, .prepare = prepare, .undo = undo, .adopt = adopt
+
 const kvb_cache_type kvb_cache_paged = {
     .name = "paged",
     .summary =
         "pages that sequences share, counted; copied when one writes what others hold, too; dropped behind a window",
     .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_SAVES | KVB_CACHE_PAGES,
-    .store_bytes = sizeof(paged_store),
-    .open = store_open,
-    .close = store_close,
-    .pool_cells = pool_cells,
-    .occupied = occupied,
-    .room = room,
-    .lies = paged_lies,
-    .prepare = prepare,
-    .undo = undo,
-    .adopt = adopt,
+    PAGED,
 };
 
 const kvb_cache_type kvb_cache_paged_prefix = {
     .name = "paged-prefix",
     .summary = "as paged; pages of a prompt are found again by what they hold, the least recently used go first",
     .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_PREFIX | KVB_CACHE_SAVES | KVB_CACHE_PAGES,
-    .store_bytes = sizeof(paged_store),
-    .open = store_open,
-    .close = store_close,
-    .pool_cells = pool_cells,
-    .occupied = occupied,
-    .room = room,
     .match = kvb_paged_match,
-    .lies = paged_lies,
-    .prepare = prepare,
-    .undo = undo,
-    .adopt = adopt,
+    PAGED,
 };

@@ -664,34 +664,27 @@ static bool window_serves(const kvb_model *model, char *why, size_t why_bytes)
     return false;
 }
 
+/* What both caches have. */
+#define SHARED_CELLS                                                                                                   \
+    .store_bytes = sizeof(seq_store), .close = store_close, .occupied = occupied, .lies = kvb_seq_lies,                \
+    .prepare = prepare, .undo = undo, .adopt = adopt
+
 const kvb_cache_type kvb_cache_seq = {
     .name = "seq",
     .summary = "cells shared by sequences; a fork copies nothing, an accepted draft stays where it is",
     .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_EXACT | KVB_CACHE_SHIFT | KVB_CACHE_DIVIDE |
              KVB_CACHE_SAVES,
-    .store_bytes = sizeof(seq_store),
     .open = kvb_seq_open,
-    .close = store_close,
-    .occupied = occupied,
-    .lies = kvb_seq_lies,
-    .prepare = prepare,
-    .undo = undo,
-    .adopt = adopt,
+    SHARED_CELLS,
 };
 
 const kvb_cache_type kvb_cache_window = {
     .name = "window",
     .summary = "as seq; layers with a window or chunks drop the rows that no query can see again",
     .flags = KVB_CACHE_SEQ | KVB_CACHE_REORDER | KVB_CACHE_TREE | KVB_CACHE_SHIFT | KVB_CACHE_SAVES,
-    .store_bytes = sizeof(seq_store),
     .serves = window_serves,
     .open = window_open,
-    .close = store_close,
     .pool_cells = window_cells,
-    .occupied = occupied,
     .room = room,
-    .lies = kvb_seq_lies,
-    .prepare = prepare,
-    .undo = undo,
-    .adopt = adopt,
+    SHARED_CELLS,
 };
