@@ -24,17 +24,23 @@ static bool follows(const kvb_span *a, const kvb_span *b)
     return a->pos + a->n == b->pos && a->at + a->n == b->at;
 }
 
+/* Puts a span in a place of the list, before those that are there. Needs room for it. */
+static void span_insert(kvb_spans *s, size_t at, kvb_span span)
+{
+    assert(s->n < s->room);
+    memmove(s->span + at + 1, s->span + at, (s->n++ - at) * sizeof span);
+    s->span[at] = span;
+}
+
 void kvb_spans_append(kvb_spans *s, uint32_t pos, uint64_t at)
 {
     kvb_span one = {at, pos, 1};
     assert(pos + 1 >= kvb_spans_next(s));
     s->tokens++;
-    if (s->n && follows(&s->span[s->n - 1], &one)) {
+    if (s->n && follows(&s->span[s->n - 1], &one))
         s->span[s->n - 1].n++;
-        return;
-    }
-    assert(s->n < s->room);
-    s->span[s->n++] = one;
+    else
+        span_insert(s, s->n, one);
 }
 
 void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1)
@@ -46,10 +52,8 @@ void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1
             continue;
         while (at > 0 && s->span[at - 1].pos > add.pos) /* behind from's earlier spans at the same position */
             at--;
-        assert(s->n < s->room && (at == s->n || add.pos + add.n <= s->span[at].pos + 1));
-        for (size_t j = s->n++; j > at; j--)
-            s->span[j] = s->span[j - 1];
-        s->span[at] = add;
+        assert(at == s->n || add.pos + add.n <= s->span[at].pos + 1);
+        span_insert(s, at, add);
         s->tokens += add.n;
     }
     size_t kept = 0;
@@ -70,10 +74,7 @@ static void spans_split(kvb_spans *s, uint32_t p)
         i++;
     if (i == s->n || s->span[i].pos >= p)
         return;
-    assert(s->n < s->room);
-    for (size_t j = s->n++; j > i; j--)
-        s->span[j] = s->span[j - 1];
-    s->span[i].n = p - s->span[i].pos;
+    span_insert(s, i, kvb_span_clip(s->span[i], 0, p));
     s->span[i + 1] = kvb_span_clip(s->span[i + 1], p, UINT32_MAX);
 }
 
@@ -118,25 +119,17 @@ kvb_span kvb_spans_next_at(const kvb_spans *s, kvb_spans_cursor *c, uint32_t p)
 
 void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1), rest = kvb_span_clip(all, p1, UINT32_MAX);
-        if (gone.n == 0 || gone.pos == all.pos || rest.n == 0)
-            continue;
-        assert(s->n < s->room); /* cut in two: all dropped positions lie within this span */
-        s->span[i].n = gone.pos - all.pos;
-        for (size_t j = s->n++; j > i + 1; j--)
-            s->span[j] = s->span[j - 1];
-        s->span[i + 1] = rest;
-        s->tokens -= gone.n;
-        return;
-    }
     size_t kept = 0;
     for (size_t i = 0; i < s->n; i++) {
-        kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1);
+        const kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1);
+        const kvb_span before = kvb_span_clip(all, 0, p0), rest = kvb_span_clip(all, p1, UINT32_MAX);
         s->tokens -= gone.n;
-        kvb_span left = gone.n == 0           ? all
-                        : gone.pos == all.pos ? kvb_span_clip(all, p1, UINT32_MAX)
-                                              : kvb_span_clip(all, 0, p0);
+        if (gone.n && before.n && rest.n) { /* cut in two: all dropped positions lie within this span */
+            span_insert(s, i, before);
+            s->span[i + 1] = rest;
+            return;
+        }
+        const kvb_span left = gone.n == 0 ? all : before.n ? before : rest;
         if (left.n)
             s->span[kept++] = left;
     }
