@@ -27,6 +27,18 @@ int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...)
     return error;
 }
 
+int kvb_parsing_fail(kvb_parsing *r, int error, const char *format, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!r->error)
+        r->error = kvb_why_set(error, r->text, sizeof r->text, "%s%s", r->where, text);
+    return r->error;
+}
+
 bool kvb_list_add(char *text, size_t bytes, const char *between, const char *format, ...)
 {
     const size_t used = strlen(text), gap = used ? strlen(between) : 0;

@@ -13,6 +13,16 @@
  * come from a hostile file, so control characters become '?': why stays one line on any terminal. */
 __attribute__((format(printf, 4, 5))) int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...);
 
+/* A text that is being read. The first error stays; numbers and strings that are read after it are 0 and NULL. */
+typedef struct kvb_parsing {
+    int error;
+    char where[48]; /* text before that of an error: "header: group 3: " */
+    char text[400]; /* of the error, without the "file:line: " that callers put before it */
+} kvb_parsing;
+
+/* Notes an error, if none is noted; returns the one noted. */
+__attribute__((format(printf, 3, 4))) int kvb_parsing_fail(kvb_parsing *reading, int error, const char *format, ...);
+
 /* Appends formatted text to a list in text [bytes], after `between` if the list is not empty: "a, b, c". False: the
  * list was cut. */
 __attribute__((format(printf, 4, 5))) bool kvb_list_add(char *text, size_t bytes, const char *between,

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,18 +298,6 @@ const char *kvb_json_type_name(const json_t *value)
         [JSON_FALSE] = "false",        [JSON_NULL] = "null",
     };
     return value ? names[json_typeof(value)] : "nothing";
-}
-
-int kvb_parsing_fail(kvb_parsing *r, int error, const char *format, ...)
-{
-    char text[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (!r->error)
-        r->error = kvb_why_set(error, r->text, sizeof r->text, "%s%s", r->where, text);
-    return r->error;
 }
 
 void kvb_json_keys_check(kvb_parsing *r, const json_t *object, const char *of, const char *const *known)

@@ -3,19 +3,10 @@
 #ifndef KVB_TRACE_INTERNAL_H
 #define KVB_TRACE_INTERNAL_H
 
+#include "workloads/files.h"
 #include "workloads/history.h"
 
 #include <jansson.h>
-
-/* A line that is being read. The first error stays; numbers and strings that are read after it are 0 and NULL. */
-typedef struct kvb_parsing {
-    int error;
-    char where[48]; /* text before that of an error: "header: group 3: " */
-    char text[400]; /* of the error, without the "file:line: " that the reader puts before it */
-} kvb_parsing;
-
-/* Notes an error, if none is noted; returns the one noted. */
-__attribute__((format(printf, 3, 4))) int kvb_parsing_fail(kvb_parsing *reading, int error, const char *format, ...);
 
 /* An integer of min .. max. what: "\"seed\"". */
 int64_t kvb_json_integer(kvb_parsing *reading, const json_t *value, const char *what, int64_t min, int64_t max);

@@ -12,8 +12,7 @@
 #ifndef KVB_IMPORT_H
 #define KVB_IMPORT_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "workloads/files.h"
 
 #define KVB_IMPORT_MAX_REQUESTS (1u << 20)
 #define KVB_IMPORT_MAX_SHRINK   512u
@@ -30,10 +29,8 @@ typedef struct kvb_import_format {
     const char *name;
     const char *summary;   /* for `source` of the trace */
     uint32_t block_tokens; /* tokens of a prefix block; 0: the format has no sharing */
-    /* Parses a line without its newline; number is 1-based. 1: a request; 0: no request, such as a header; or a
-     * negative errno with what was expected in why. */
-    int (*parse)(const char *line, size_t bytes, uint64_t number, kvb_import_line *request, char *why,
-                 size_t why_bytes);
+    /* Parses a line without its newline; number is 1-based. False: no request, such as a header, or an error. */
+    bool (*parse)(kvb_parsing *reading, const char *line, size_t bytes, uint64_t number, kvb_import_line *request);
 } kvb_import_format;
 
 extern const kvb_import_format kvb_import_mooncake, kvb_import_azure;

@@ -85,27 +85,26 @@ static bool count_parse(const char *text, const char *end, int64_t *count)
     return true;
 }
 
-static int azure_parse(const char *line, size_t bytes, uint64_t number, kvb_import_line *request, char *why,
-                       size_t why_bytes)
+static bool azure_parse(kvb_parsing *r, const char *line, size_t bytes, uint64_t number, kvb_import_line *request)
 {
     const char *end = line + bytes;
     if (number == 1) {
-        if (bytes == sizeof header - 1 && !memcmp(line, header, bytes))
-            return 0;
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected the header %s", header);
+        if (bytes != sizeof header - 1 || memcmp(line, header, bytes))
+            kvb_parsing_fail(r, -EINVAL, "expected the header %s", header);
+        return false;
     }
     const char *first = memchr(line, ',', bytes);
     const char *second = first ? memchr(first + 1, ',', (size_t)(end - first - 1)) : NULL;
     if (!second || memchr(second + 1, ',', (size_t)(end - second - 1)))
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected the three fields %s", header);
+        return !kvb_parsing_fail(r, -EINVAL, "expected the three fields %s", header);
     if (!time_parse(line, first, &request->time))
-        return kvb_why_set(-EINVAL, why, why_bytes, "TIMESTAMP: expected YYYY-MM-DD hh:mm:ss.fraction, found '%.*s'",
-                           (int)(first - line < 40 ? first - line : 40), line);
+        kvb_parsing_fail(r, -EINVAL, "TIMESTAMP: expected YYYY-MM-DD hh:mm:ss.fraction, found '%.*s'",
+                         (int)(first - line < 40 ? first - line : 40), line);
     if (!count_parse(first + 1, second, &request->input))
-        return kvb_why_set(-EINVAL, why, why_bytes, "ContextTokens: expected a whole number of 64 bits");
+        kvb_parsing_fail(r, -EINVAL, "ContextTokens: expected a whole number of 64 bits");
     if (!count_parse(second + 1, end, &request->output))
-        return kvb_why_set(-EINVAL, why, why_bytes, "GeneratedTokens: expected a whole number of 64 bits");
-    return 1;
+        kvb_parsing_fail(r, -EINVAL, "GeneratedTokens: expected a whole number of 64 bits");
+    return !r->error;
 }
 
 const kvb_import_format kvb_import_azure = {
@@ -123,63 +122,50 @@ const kvb_import_format kvb_import_azure = {
  * ignored.
  */
 
-static int integer_get(const json_t *object, const char *key, int64_t *number, char *why, size_t why_bytes)
+static int64_t integer_get(kvb_parsing *r, const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_integer(value))
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected an integer \"%s\", found %s", key,
-                           value ? "something else" : "none");
-    *number = json_integer_value(value);
-    return 0;
+        kvb_parsing_fail(r, -EINVAL, "expected an integer \"%s\", found %s", key, value ? "something else" : "none");
+    return json_integer_value(value);
 }
 
-static int blocks_get(const json_t *object, kvb_import_line *request, char *why, size_t why_bytes)
+static void blocks_get(kvb_parsing *r, const json_t *object, kvb_import_line *request)
 {
     const json_t *ids = json_object_get(object, "hash_ids");
     if (!json_is_array(ids))
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected an array \"hash_ids\", found %s",
-                           ids ? "something else" : "none");
-    size_t n = json_array_size(ids);
+        kvb_parsing_fail(r, -EINVAL, "expected an array \"hash_ids\", found %s", ids ? "something else" : "none");
+    const size_t n = json_array_size(ids);
     request->blocks = malloc((n + 1) * sizeof *request->blocks);
     if (!request->blocks)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
-    for (size_t i = 0; i < n; i++) {
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
+    for (size_t i = 0; i < n && request->blocks; i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0)
-            return kvb_why_set(-EINVAL, why, why_bytes, "expected \"hash_ids\"[%zu] to be an integer of at least 0", i);
+            kvb_parsing_fail(r, -EINVAL, "expected \"hash_ids\"[%zu] to be an integer of at least 0", i);
         request->blocks[i] = json_integer_value(id);
     }
     request->n_blocks = n;
-    return 0;
 }
 
-static int mooncake_parse(const char *line, size_t bytes, uint64_t number, kvb_import_line *request, char *why,
-                          size_t why_bytes)
+static bool mooncake_parse(kvb_parsing *r, const char *line, size_t bytes, uint64_t number, kvb_import_line *request)
 {
     (void)number;
     json_error_t error;
     json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    int64_t time = 0;
-    int err = 0;
     if (!json)
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected a JSON object, column %d: %s", error.column, error.text);
+        return !kvb_parsing_fail(r, -EINVAL, "expected a JSON object, column %d: %s", error.column, error.text);
     if (!json_is_object(json))
-        err = kvb_why_set(-EINVAL, why, why_bytes,
-                          "expected a JSON object with timestamp, input_length, output_length, hash_ids");
-    if (!err)
-        err = integer_get(json, "timestamp", &time, why, why_bytes);
-    if (!err && time < 0)
-        err = kvb_why_set(-EINVAL, why, why_bytes, "expected a \"timestamp\" of at least 0 ms, found %lld",
-                          (long long)time);
-    if (!err)
-        err = integer_get(json, "input_length", &request->input, why, why_bytes);
-    if (!err)
-        err = integer_get(json, "output_length", &request->output, why, why_bytes);
-    if (!err)
-        err = blocks_get(json, request, why, why_bytes);
+        kvb_parsing_fail(r, -EINVAL, "expected a JSON object with timestamp, input_length, output_length, hash_ids");
+    const int64_t time = integer_get(r, json, "timestamp");
+    if (time < 0)
+        kvb_parsing_fail(r, -EINVAL, "expected a \"timestamp\" of at least 0 ms, found %lld", (long long)time);
     request->time = (uint64_t)time;
+    request->input = integer_get(r, json, "input_length");
+    request->output = integer_get(r, json, "output_length");
+    blocks_get(r, json, request);
     json_decref(json);
-    return err ? err : 1;
+    return !r->error;
 }
 
 const kvb_import_format kvb_import_mooncake = {
@@ -216,18 +202,18 @@ int kvb_import_choose(const char *text, const kvb_import_format **format, const 
     return kvb_why_set(-EINVAL, why, why_bytes, "no format '%.*s'; known: %s", (int)(colon - text), text, known);
 }
 
-/* Reads a line of *bytes bytes, without its newline. 1: a line; 0: end. */
-static int line_read(FILE *stream, char *line, size_t *bytes, char *why, size_t why_bytes)
+/* Reads a line of *bytes bytes, without its newline. False: the end, or an error. */
+static bool line_read(kvb_parsing *r, FILE *stream, char *line, size_t *bytes)
 {
     int c;
     *bytes = 0;
     while ((c = getc_unlocked(stream)) != EOF && c != '\n') {
         if (*bytes == MAX_LINE_BYTES)
-            return kvb_why_set(-EINVAL, why, why_bytes, "expected a line of at most %zu bytes", MAX_LINE_BYTES);
+            return !kvb_parsing_fail(r, -EINVAL, "expected a line of at most %zu bytes", MAX_LINE_BYTES);
         line[(*bytes)++] = (char)c;
     }
     if (ferror(stream))
-        return kvb_why_set(-EIO, why, why_bytes, "cannot be read: %s", strerror(errno));
+        return !kvb_parsing_fail(r, -EIO, "cannot be read: %s", strerror(errno));
     if (*bytes && line[*bytes - 1] == '\r')
         --*bytes;
     return c != EOF || *bytes;
@@ -241,41 +227,14 @@ static bool line_blank(const char *line, size_t bytes)
     return true;
 }
 
-/* Finds the tokens after division. A prompt enters in one prefill, so it must fit in one event. */
-static int length_shrink(const char *what, int64_t tokens, uint32_t shrink, uint32_t *left, char *why, size_t why_bytes)
+/* The tokens after division. A prompt enters in one prefill, so it must fit in one event. */
+static uint32_t length_shrink(kvb_parsing *r, const char *what, int64_t tokens, uint32_t shrink)
 {
-    int64_t most = (int64_t)KVB_TRACE_MAX_STEP * shrink;
+    const int64_t most = (int64_t)KVB_TRACE_MAX_STEP * shrink;
     if (tokens < 1 || tokens > most)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "expected %s of 1 to %lld tokens (%u after division by %u), found %lld", what,
-                           (long long)most, KVB_TRACE_MAX_STEP, shrink, (long long)tokens);
-    *left = tokens < shrink ? 1 : (uint32_t)(tokens / shrink);
-    return 0;
-}
-
-static int request_check(const kvb_import_line *line, const kvb_import_options *options, kvb_import_request *request,
-                         char *why, size_t why_bytes)
-{
-    int err = length_shrink("a prompt", line->input, options->shrink, &request->input, why, why_bytes);
-    if (!err)
-        err = length_shrink("an output", line->output, options->shrink, &request->output, why, why_bytes);
-    uint32_t block = options->format->block_tokens;
-    if (err || !block)
-        return err;
-    int64_t most = (line->input + block - 1) / block;
-    if (line->n_blocks > (size_t)most)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "expected at most %lld prefix blocks of %u tokens for a prompt of %lld, found %zu",
-                           (long long)most, block, (long long)line->input, line->n_blocks);
-    return 0;
-}
-
-static int request_add(kvb_import_requests *requests, const kvb_import_request *request, char *why, size_t why_bytes)
-{
-    if (kvb_array_reserve(&requests->at, &requests->room, requests->n + 1, sizeof *requests->at))
-        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
-    requests->at[requests->n++] = *request;
-    return 0;
+        kvb_parsing_fail(r, -EINVAL, "expected %s of 1 to %lld tokens (%u after division by %u), found %lld", what,
+                         (long long)most, KVB_TRACE_MAX_STEP, shrink, (long long)tokens);
+    return tokens < shrink ? 1 : (uint32_t)(tokens / shrink);
 }
 
 /* The state of reading. */
@@ -286,35 +245,36 @@ typedef struct progress {
 } progress;
 
 /* Takes one line and adds its request, if it has one. */
-static int line_take(const char *line, size_t bytes, const kvb_import_options *options, progress *at,
-                     kvb_import_requests *requests, char *why, size_t why_bytes)
+static void line_take(kvb_parsing *r, const char *line, size_t bytes, const kvb_import_options *options, progress *at,
+                      kvb_import_requests *requests)
 {
     kvb_import_line parsed = {0};
-    kvb_import_request request = {0};
-    int got = options->format->parse(line, bytes, at->line, &parsed, why, why_bytes);
-    int err = got == 1 ? request_check(&parsed, options, &request, why, why_bytes) : got;
-    if (err || got == 0)
-        goto out;
-    if (parsed.time < at->time) {
-        err = kvb_why_set(-EINVAL, why, why_bytes, "expected requests in order of arrival, found an earlier time");
-        goto out;
+    const int64_t block = options->format->block_tokens;
+    if (!options->format->parse(r, line, bytes, at->line, &parsed)) {
+        free(parsed.blocks);
+        return;
     }
+    kvb_import_request request = {.input = length_shrink(r, "a prompt", parsed.input, options->shrink),
+                                  .output = length_shrink(r, "an output", parsed.output, options->shrink),
+                                  .blocks = parsed.blocks,
+                                  .n_blocks = parsed.n_blocks};
+    const int64_t most = block && !r->error ? (parsed.input + block - 1) / block : INT64_MAX;
+    if (request.n_blocks > (size_t)most)
+        kvb_parsing_fail(r, -EINVAL, "expected at most %lld prefix blocks of %u tokens for a prompt of %lld, found %zu",
+                         (long long)most, options->format->block_tokens, (long long)parsed.input, request.n_blocks);
+    if (parsed.time < at->time)
+        kvb_parsing_fail(r, -EINVAL, "expected requests in order of arrival, found an earlier time");
     at->time = parsed.time;
     at->tokens += request.input + request.output;
-    if (at->tokens > KVB_TRACE_MAX_CELLS) {
-        err = kvb_why_set(-EINVAL, why, why_bytes,
-                          "expected at most %u tokens up to here: take fewer requests, or divide more",
-                          KVB_TRACE_MAX_CELLS);
-        goto out;
-    }
-    request.blocks = parsed.blocks;
-    request.n_blocks = parsed.n_blocks;
-    err = request_add(requests, &request, why, why_bytes);
-    if (!err)
-        parsed.blocks = NULL; /* the list now owns them */
-out:
-    free(parsed.blocks);
-    return err;
+    if (at->tokens > KVB_TRACE_MAX_CELLS)
+        kvb_parsing_fail(r, -EINVAL, "expected at most %u tokens up to here: take fewer requests, or divide more",
+                         KVB_TRACE_MAX_CELLS);
+    if (kvb_array_reserve(&requests->at, &requests->room, requests->n + 1, sizeof *requests->at))
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
+    if (r->error)
+        free(request.blocks);
+    else
+        requests->at[requests->n++] = request;
 }
 
 void kvb_import_requests_free(kvb_import_requests *requests)
@@ -328,34 +288,30 @@ void kvb_import_requests_free(kvb_import_requests *requests)
 int kvb_import_read(const char *file, const kvb_import_options *options, kvb_import_requests *requests, char *why,
                     size_t why_bytes)
 {
-    char text[300] = "";
+    kvb_parsing r = {0};
     progress at = {0};
     size_t bytes = 0;
-    int err = 0, got;
     *requests = (kvb_import_requests){0};
     FILE *stream = fopen(file, "re");
     if (!stream)
         return kvb_why_set(-errno, why, why_bytes, "%s: cannot be read: %s", file, strerror(errno));
     char *line = malloc(MAX_LINE_BYTES);
     if (!line)
-        err = kvb_why_set(-ENOMEM, text, sizeof text, "no memory");
-    while (!err && requests->n < options->requests) {
+        kvb_parsing_fail(&r, -ENOMEM, "no memory");
+    while (!r.error && requests->n < options->requests) {
         at.line++;
-        got = line_read(stream, line, &bytes, text, sizeof text);
-        if (got <= 0) {
-            err = got;
+        if (!line_read(&r, stream, line, &bytes))
             break;
-        }
         if (!line_blank(line, bytes))
-            err = line_take(line, bytes, options, &at, requests, text, sizeof text);
+            line_take(&r, line, bytes, options, &at, requests);
     }
-    if (!err && requests->n == 0)
-        err = kvb_why_set(-EINVAL, text, sizeof text, "expected a request, found the end: the file holds none");
-    if (err) {
+    if (requests->n == 0)
+        kvb_parsing_fail(&r, -EINVAL, "expected a request, found the end: the file holds none");
+    if (r.error) {
         kvb_import_requests_free(requests);
-        kvb_why_set(err, why, why_bytes, "%s:%llu: %s", file, (unsigned long long)at.line, text);
+        kvb_why_set(r.error, why, why_bytes, "%s:%llu: %s", file, (unsigned long long)at.line, r.text);
     }
     free(line);
     fclose(stream);
-    return err;
+    return r.error;
 }
