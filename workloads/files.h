@@ -16,8 +16,8 @@ __attribute__((format(printf, 4, 5))) int kvb_why_set(int error, char *why, size
 /* A text that is being read. The first error stays; numbers and strings that are read after it are 0 and NULL. */
 typedef struct kvb_parsing {
     int error;
-    char where[48]; /* text before that of an error: "header: group 3: " */
-    char text[400]; /* of the error, without the "file:line: " that callers put before it */
+    char where[112]; /* text before that of an error: "header: group 3: " */
+    char text[400];  /* of the error, without the "file:line: " that callers put before it */
 } kvb_parsing;
 
 /* Notes an error, if none is noted; returns the one noted. */

@@ -85,68 +85,66 @@ static bool unsigned_get(const json_t *value, uint64_t *number)
     return true;
 }
 
-static int dtype_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
+static void dtype_parse(kvb_parsing *r, const json_t *value, kvb_tensor *t)
 {
     const char *name = json_string_value(value);
     char list[160] = "";
     for (unsigned d = 0; d < KVB_DTYPES; d++) {
         t->dtype = (kvb_dtype)d;
         if (name && strcmp(name, tensor_dtype_name(t->dtype)) == 0)
-            return 0;
+            return;
         kvb_list_add(list, sizeof list, ", ", "%s", tensor_dtype_name(t->dtype));
     }
-    return kvb_why_set(-EINVAL, why, why_bytes, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
+    kvb_parsing_fail(r, -EINVAL, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
 }
 
 /* Reads the shape, and from it finds strides, elements and bytes. */
-static int shape_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
+static void shape_parse(kvb_parsing *r, const json_t *value, kvb_tensor *t)
 {
-    if (!json_is_array(value) || json_array_size(value) > KVB_TENSOR_DIMS)
-        return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": expected an array of at most %u integers",
-                           KVB_TENSOR_DIMS);
+    if (!json_is_array(value) || json_array_size(value) > KVB_TENSOR_DIMS) {
+        kvb_parsing_fail(r, -EINVAL, "\"shape\": expected an array of at most %u integers", KVB_TENSOR_DIMS);
+        return;
+    }
     t->n_dims = (uint32_t)json_array_size(value);
     for (uint32_t d = 0; d < t->n_dims; d++)
         if (!unsigned_get(json_array_get(value, d), &t->dims[d]))
-            return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\"[%u]: expected an integer of 0 or more", d);
-    return kvb_tensor_shape(t, false) ? kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": its size overflows 64 bits")
-                                      : 0;
+            kvb_parsing_fail(r, -EINVAL, "\"shape\"[%u]: expected an integer of 0 or more", d);
+    if (kvb_tensor_shape(t, false))
+        kvb_parsing_fail(r, -EINVAL, "\"shape\": its size overflows 64 bits");
 }
 
-static int entry_parse(const json_t *entry, const data_section *section, kvb_tensor *t, char *why, size_t why_bytes)
+static void entry_parse(kvb_parsing *r, const json_t *entry, const data_section *section, kvb_tensor *t)
 {
     const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
     const json_t *offsets = json_object_get(entry, "data_offsets");
+    uint64_t begin = 0, end = 0;
     if (!dtype || !shape || !offsets || json_object_size(entry) != 3)
-        return kvb_why_set(-EINVAL, why, why_bytes, "expected an object with the keys dtype, shape, data_offsets");
-    int err = dtype_parse(dtype, t, why, why_bytes);
-    if (!err)
-        err = shape_parse(shape, t, why, why_bytes);
-    if (err)
-        return err;
-    uint64_t begin, end;
+        kvb_parsing_fail(r, -EINVAL, "expected an object with the keys dtype, shape, data_offsets");
+    dtype_parse(r, dtype, t);
+    shape_parse(r, shape, t);
     if (json_array_size(offsets) != 2 || !unsigned_get(json_array_get(offsets, 0), &begin) ||
         !unsigned_get(json_array_get(offsets, 1), &end) || begin > end)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "\"data_offsets\": expected two integers [begin, end], begin <= end");
+        kvb_parsing_fail(r, -EINVAL, "\"data_offsets\": expected two integers [begin, end], begin <= end");
     if (end > section->bytes)
-        return kvb_why_set(-EINVAL, why, why_bytes, "data ends at byte %llu, but the file holds %llu bytes of data",
-                           (unsigned long long)end, (unsigned long long)section->bytes);
+        kvb_parsing_fail(r, -EINVAL, "data ends at byte %llu, but the file holds %llu bytes of data",
+                         (unsigned long long)end, (unsigned long long)section->bytes);
     if (end - begin != t->bytes)
-        return kvb_why_set(-EINVAL, why, why_bytes, "holds %llu bytes, but dtype and shape need %llu",
-                           (unsigned long long)(end - begin), (unsigned long long)t->bytes);
-    t->data = section->data + begin;
-    return 0;
+        kvb_parsing_fail(r, -EINVAL, "holds %llu bytes, but dtype and shape need %llu",
+                         (unsigned long long)(end - begin), (unsigned long long)t->bytes);
+    if (!r->error)
+        t->data = section->data + begin;
 }
 
 /* ---- the header ------------------------------------------------------------------------------------------ */
 
-static int metadata_check(const json_t *metadata, char *why, size_t why_bytes)
+static void metadata_check(kvb_parsing *r, const json_t *metadata)
 {
     bool strings = json_is_object(metadata);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)metadata, key, value) strings &= json_is_string(value);
-    return strings ? 0 : kvb_why_set(-EINVAL, why, why_bytes, "__metadata__: expected an object of strings");
+    if (!strings)
+        kvb_parsing_fail(r, -EINVAL, "__metadata__: expected an object of strings");
 }
 
 static int by_place(const void *a, const void *b)
@@ -160,63 +158,59 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Checks that the tensors, sorted by place, cover the data without overlap or gap. */
-static int cover_check(const kvb_safetensors *f, const data_section *section, char *why, size_t why_bytes)
+static void cover_check(kvb_parsing *r, const kvb_safetensors *f, const data_section *section)
 {
     uint64_t at = 0;
     for (size_t i = 0; i < f->n; i++) {
         const kvb_tensor *t = &f->tensors[i];
         uint64_t begin = (uint64_t)((const uint8_t *)t->data - section->data);
         if (begin != at)
-            return kvb_why_set(-EINVAL, why, why_bytes,
-                               "tensor '%.80s': begins at byte %llu of the data: %s, expected %llu", t->name,
-                               (unsigned long long)begin, begin < at ? "overlaps the tensor before it" : "leaves a gap",
-                               (unsigned long long)at);
+            kvb_parsing_fail(r, -EINVAL, "tensor '%.80s': begins at byte %llu of the data: %s, expected %llu", t->name,
+                             (unsigned long long)begin, begin < at ? "overlaps the tensor before it" : "leaves a gap",
+                             (unsigned long long)at);
         at = begin + t->bytes;
     }
     if (at != section->bytes)
-        return kvb_why_set(-EINVAL, why, why_bytes, "%llu bytes of data belong to no tensor",
-                           (unsigned long long)(section->bytes - at));
-    return 0;
+        kvb_parsing_fail(r, -EINVAL, "%llu bytes of data belong to no tensor",
+                         (unsigned long long)(section->bytes - at));
 }
 
-static int header_parse(kvb_safetensors *f, char *why, size_t why_bytes)
+static int header_parse(kvb_parsing *r, kvb_safetensors *f)
 {
     if (f->map_bytes < LENGTH_BYTES)
-        return kvb_why_set(-EINVAL, why, why_bytes, "%zu bytes are too few for a safetensors file", f->map_bytes);
+        return kvb_parsing_fail(r, -EINVAL, "%zu bytes are too few for a safetensors file", f->map_bytes);
     uint64_t length = 0;
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)f->map[i] << 8 * i;
     if (length > f->map_bytes - LENGTH_BYTES || length > MAX_HEADER_BYTES)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header length %llu does not fit in the file's %zu bytes",
-                           (unsigned long long)length, f->map_bytes);
+        return kvb_parsing_fail(r, -EINVAL, "header length %llu does not fit in the file's %zu bytes",
+                                (unsigned long long)length, f->map_bytes);
     data_section section = {f->map + LENGTH_BYTES + length, f->map_bytes - LENGTH_BYTES - length};
     json_error_t error;
     f->header = json_loadb((const char *)f->map + LENGTH_BYTES, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(f->header))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: %s", f->header ? "expected an object" : error.text);
+        return kvb_parsing_fail(r, -EINVAL, "header: %s", f->header ? "expected an object" : error.text);
     f->tensors = calloc(json_object_size(f->header) + 1, sizeof *f->tensors);
     if (!f->tensors)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+        return kvb_parsing_fail(r, -ENOMEM, "no memory");
     const char *name;
     json_t *entry;
     json_object_foreach(f->header, name, entry)
     {
-        char text[300];
-        int err;
         if (strcmp(name, "__metadata__") == 0) {
-            err = metadata_check(entry, why, why_bytes);
-            if (err)
-                return err;
+            metadata_check(r, entry);
             continue;
         }
-        kvb_tensor *t = &f->tensors[f->n++];
-        t->name = name;
-        err = entry_parse(entry, &section, t, text, sizeof text);
-        if (err)
-            return kvb_why_set(err, why, why_bytes, "tensor '%.80s': %s", name, text);
+        snprintf(r->where, sizeof r->where, "tensor '%.80s': ", name);
+        f->tensors[f->n].name = name;
+        entry_parse(r, entry, &section, &f->tensors[f->n++]);
+        r->where[0] = '\0';
     }
+    if (r->error)
+        return r->error;
     qsort(f->tensors, f->n, sizeof *f->tensors, by_place);
-    return cover_check(f, &section, why, why_bytes);
+    cover_check(r, f, &section);
+    return r->error;
 }
 
 int kvb_file_map(const char *path, const uint8_t **map, size_t *bytes, char *why, size_t why_bytes)
@@ -248,10 +242,10 @@ int kvb_safetensors_open(const char *path, kvb_safetensors **file, char *why, si
         free(f);
         return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
     }
-    char text[400];
+    kvb_parsing r = {0};
     int err = kvb_file_map(path, &f->map, &f->map_bytes, why, why_bytes);
-    if (!err && (err = header_parse(f, text, sizeof text)))
-        kvb_why_set(err, why, why_bytes, "%s: %s", path, text);
+    if (!err && (err = header_parse(&r, f)))
+        kvb_why_set(err, why, why_bytes, "%s: %s", path, r.text);
     if (err) {
         kvb_safetensors_close(f);
         return err;
