@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "workloads/rng.h"
+
 typedef enum row_kind {
     ROW_NORMAL,
     ROW_TIES,       /* half-way between codes, with a scale that is exact in some format */
@@ -34,10 +36,7 @@ static inline float row_float(uint32_t bits)
 
 static inline uint32_t row_random(uint64_t *state)
 {
-    uint64_t x = (*state += 0x9e3779b97f4a7c15u);
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)(x >> 32);
+    return (uint32_t)(kvb_rng_mix(*state += 0x9e3779b97f4a7c15u) >> 32);
 }
 
 /* Nearly N(0, 1): the sum of twelve uniform numbers. */

@@ -142,50 +142,20 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 
 /* ---- what the lines look like ------------------------------------------------------------------------ */
 
-/* The place of a field. Those up to SRCS are arrays, in the order of kvb_event_store.block. */
-typedef enum slot {
-    POS,
-    SEQ,
-    ACCEPTED,
-    TOK,
-    PARENTS,
-    DSTS,
-    SRCS,
-    SEQ_ID,
-    FROM,
-    COUNT,
-    SRC,
-    DST,
-    P0,
-    P1,
-    LEN,
-    REUSE,
-    DELTA,
-    DIVISOR,
-    SLOT,
-    SLOTS
-} slot;
+/* Members of an event that a field fills, of 32 bits or arrays of such. */
+#define ARRAYS(X)                                                                                                      \
+    X(POS, pos) X(SEQ, seq) X(ACCEPTED, accepted) X(TOK, tok) X(PARENTS, parents) X(DSTS, dsts) X(SRCS, srcs)
+#define NUMBERS(X)                                                                                                     \
+    X(SRC, src) X(DST, dst) X(P0, p0) X(P1, p1) X(LEN, len) X(DELTA, delta) X(DIVISOR, divisor) X(SLOT, slot)
+#define NAME(SLOT, MEMBER)   SLOT,
+#define MEMBER(SLOT, MEMBER) [SLOT] = offsetof(kvb_event, MEMBER),
+
+/* The place of a field: arrays, in the order of kvb_event_store.block; fields of prefill and fill in place of pos, seq
+ * and n, and the extra key, which fill no single member; numbers. */
+typedef enum slot { ARRAYS(NAME) SEQ_ID, FROM, COUNT, REUSE, NUMBERS(NAME) SLOTS } slot;
 #define N_ARRAYS (SRCS + 1)
 
-/* The member of an event that a slot fills, of 32 bits or a pointer to such. 0: no single member; fields of prefill and
- * fill in place of pos, seq and n, and the extra key. */
-static const size_t members[SLOTS + 1] = {
-    [POS] = offsetof(kvb_event, pos),
-    [SEQ] = offsetof(kvb_event, seq),
-    [ACCEPTED] = offsetof(kvb_event, accepted),
-    [TOK] = offsetof(kvb_event, tok),
-    [PARENTS] = offsetof(kvb_event, parents),
-    [DSTS] = offsetof(kvb_event, dsts),
-    [SRCS] = offsetof(kvb_event, srcs),
-    [SRC] = offsetof(kvb_event, src),
-    [DST] = offsetof(kvb_event, dst),
-    [P0] = offsetof(kvb_event, p0),
-    [P1] = offsetof(kvb_event, p1),
-    [LEN] = offsetof(kvb_event, len),
-    [DELTA] = offsetof(kvb_event, delta),
-    [DIVISOR] = offsetof(kvb_event, divisor),
-    [SLOT] = offsetof(kvb_event, slot),
-};
+static const size_t members[SLOTS + 1] = {ARRAYS(MEMBER) NUMBERS(MEMBER)}; /* 0: no single member */
 
 static inline bool is_signed(slot s)
 {
