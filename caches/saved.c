@@ -529,34 +529,16 @@ const kvb_account *kvb_saved_account(const kvb_saved *saved)
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct output {
-    int fd, error;
+    FILE *file;
+    int error;
     uint32_t sum;
-    size_t n;
-    char *buffer; /* [BUFFER] */
 } output;
-
-static void output_flush(output *out)
-{
-    for (size_t done = 0; done < out->n && !out->error;) {
-        const ssize_t some = write(out->fd, out->buffer + done, out->n - done);
-        if (some > 0)
-            done += (size_t)some;
-        else if (some == 0 || errno != EINTR)
-            out->error = some == 0 ? -EIO : -errno;
-    }
-    out->n = 0;
-}
 
 static void put(output *out, const void *bytes, size_t n)
 {
     out->sum = saved_sum(out->sum, bytes, n);
-    for (size_t done = 0, some; done < n && !out->error; done += some) {
-        some = BUFFER - out->n < n - done ? BUFFER - out->n : n - done;
-        memcpy(out->buffer + out->n, (const char *)bytes + done, some);
-        out->n += some;
-        if (out->n == BUFFER)
-            output_flush(out);
-    }
+    if (!out->error && fwrite(bytes, 1, n, out->file) != n)
+        out->error = -errno;
 }
 
 static void put_number(output *out, uint32_t number)
@@ -689,7 +671,6 @@ static int file_write(output *out, kvb_cache *c, uint32_t seq)
         error = body_write(out, c, seqs, n, rows);
     }
     put_number(out, out->sum);
-    output_flush(out);
     kvb_free(c->options.allocator, t.at, t.room);
     for (uint32_t g = 0; g < c->model->n_groups; g++)
         rows_free(&rows[g], c->options.allocator);
@@ -704,17 +685,17 @@ int kvb_saved_write(kvb_cache *c, uint32_t seq, const char *path)
         error = saved_system(c, -ENAMETOOLONG, path);
     if (error)
         return error;
-    output out = {.buffer = kvb_alloc(c->options.allocator, BUFFER)};
-    if (!out.buffer)
+    char *buffer = kvb_alloc(c->options.allocator, BUFFER);
+    if (!buffer)
         return saved_no_memory(c, path);
-    out.fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    error = out.fd < 0 ? -errno : file_write(&out, c, seq);
-    if (out.fd >= 0 && close(out.fd) && !error)
+    output out = {.file = fopen(beside, "we")};
+    error = out.file && !setvbuf(out.file, buffer, _IOFBF, BUFFER) ? file_write(&out, c, seq) : -errno;
+    if (out.file && fclose(out.file) && !error)
         error = -errno;
     if (!error && rename(beside, path))
         error = -errno;
-    if (error && out.fd >= 0)
+    if (error && out.file)
         unlink(beside);
-    kvb_free(c->options.allocator, out.buffer, BUFFER);
+    kvb_free(c->options.allocator, buffer, BUFFER);
     return error == -ENOMEM ? saved_no_memory(c, path) : error ? saved_system(c, error, path) : 0;
 }
