@@ -22,37 +22,18 @@ static bool available(void)
 #define QUOTE(ISA) #ISA
 #define NAME(ISA)  QUOTE(ISA)
 
+#define RULES(X)                                                                                                       \
+    X(F32, f32)                                                                                                        \
+    X(F16, f16) X(BF16, bf16) X(FP8, fp8) X(INT8, int8) X(UINT8, uint8) X(GGML, ggml) X(AFFINE, affine)                \
+        X(CHANNELS, channels) X(FP4, fp4) X(CODEBOOK, codebook)
+#define ENCODE(RULE, FUNCTIONS) [KVB_RULE_##RULE] = FUNCTIONS##_encode,
+#define DECODE(RULE, FUNCTIONS) [KVB_RULE_##RULE] = FUNCTIONS##_decode,
+
 extern const kvb_codec_isa TABLE(KVB_ISA);
 const kvb_codec_isa TABLE(KVB_ISA) = {
     .name = NAME(KVB_ISA),
     .available = available,
-    .encode =
-        {
-            [KVB_RULE_F32] = f32_encode,
-            [KVB_RULE_F16] = f16_encode,
-            [KVB_RULE_BF16] = bf16_encode,
-            [KVB_RULE_FP8] = fp8_encode,
-            [KVB_RULE_INT8] = int8_encode,
-            [KVB_RULE_UINT8] = uint8_encode,
-            [KVB_RULE_GGML] = ggml_encode,
-            [KVB_RULE_AFFINE] = affine_encode,
-            [KVB_RULE_CHANNELS] = channels_encode,
-            [KVB_RULE_FP4] = fp4_encode,
-            [KVB_RULE_CODEBOOK] = codebook_encode,
-        },
-    .decode =
-        {
-            [KVB_RULE_F32] = f32_decode,
-            [KVB_RULE_F16] = f16_decode,
-            [KVB_RULE_BF16] = bf16_decode,
-            [KVB_RULE_FP8] = fp8_decode,
-            [KVB_RULE_INT8] = int8_decode,
-            [KVB_RULE_UINT8] = uint8_decode,
-            [KVB_RULE_GGML] = ggml_decode,
-            [KVB_RULE_AFFINE] = affine_decode,
-            [KVB_RULE_CHANNELS] = channels_decode,
-            [KVB_RULE_FP4] = fp4_decode,
-            [KVB_RULE_CODEBOOK] = codebook_decode,
-        },
+    .encode = {RULES(ENCODE)},
+    .decode = {RULES(DECODE)},
     .rotate = rotate,
 };
