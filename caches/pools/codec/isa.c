@@ -24,8 +24,11 @@ static bool available(void)
 
 #define RULES(X)                                                                                                       \
     X(F32, f32)                                                                                                        \
-    X(F16, f16) X(BF16, bf16) X(FP8, fp8) X(INT8, int8) X(UINT8, uint8) X(GGML, ggml) X(AFFINE, affine)                \
-        X(CHANNELS, channels) X(FP4, fp4) X(CODEBOOK, codebook)
+    X(F16, f16)                                                                                                        \
+    X(BF16, bf16)                                                                                                      \
+    X(FP8, fp8)                                                                                                        \
+    X(INT8, int8)                                                                                                      \
+    X(UINT8, uint8) X(GGML, ggml) X(AFFINE, affine) X(CHANNELS, channels) X(FP4, fp4) X(CODEBOOK, codebook)
 #define ENCODE(RULE, FUNCTIONS) [KVB_RULE_##RULE] = FUNCTIONS##_encode,
 #define DECODE(RULE, FUNCTIONS) [KVB_RULE_##RULE] = FUNCTIONS##_decode,
 
