@@ -16,28 +16,33 @@
 enum { KVB_CODES, KVB_SCALES, KVB_ZEROS, KVB_PARTS };
 
 typedef struct kvb_codec kvb_codec;
+struct kvb_codec_group;
 struct kvb_codec {
-    const char *name; /* of the kvb_format it stores, without "+had" */
-    uint32_t block;   /* rows encoded together, once all are there; 1: each by itself */
-    bool shared;      /* a block of rows has one set of scales and zeros; false: each row has its own */
-    kvb_elem elem;    /* of the codes */
-    uint32_t bits;    /* of one code; 0: ggml's blocks of 32, which hold more than codes */
-    uint32_t group; /* channels that share a scale, or channels of ggml's block; divides a row. KVB_GROUP_ROW: the row;
-                     * 0: no groups */
-    uint32_t scale_bytes, zero_bytes; /* of one scale, of one zero; 0: there are none */
-    /* Encodes n rows [n][dim], n at most block, into parts [n][kvb_codec_bytes()]; shared parts: [1][bytes]. */
-    void (*encode)(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
-                   unsigned char *const part[KVB_PARTS]);
-    /* Decodes one row from its parts; shared parts are the block's. size [dim]: the sum of the magnitudes of each
-     * element's terms, |code * scale| + |zero|, which is |row| where there is no zero. */
-    void (*decode)(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim, float head_scale,
-                   double *row, double *size);
+    const char *name;    /* of the kvb_format it stores, without "+had" */
+    kvb_elem elem;       /* of the codes */
+    uint32_t bits;       /* of one code */
+    uint32_t block;      /* rows encoded together, once all are there; 1: each by itself */
+    uint32_t group;      /* channels that share a scale; divides a row. KVB_GROUP_ROW: the row; 0: no groups */
+    kvb_elem scale_elem; /* of scales and zeros */
+    /* Scale and zero of the elements of a group, from their definition. */
+    struct kvb_codec_fit (*fit)(const kvb_codec *codec, const struct kvb_codec_group *group);
+    float limit; /* elements of larger magnitude become this, and NaN becomes 0; 0: they stay */
+    bool zeros;  /* an element is code * scale + zero */
+    bool shared; /* the rows of a block share the scale of each channel */
+    kvb_static_scale head_scale;
 };
 
 /* Bytes of one part of one row (of scales and zeros that are shared: of one block). 0: there is none. */
 size_t kvb_codec_bytes(const kvb_codec *codec, uint32_t dim, int part);
+/* Encodes n rows [n][dim], n at most block, into parts [n][kvb_codec_bytes()]; shared parts: [1][bytes]. */
+void kvb_codec_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                      unsigned char *const part[KVB_PARTS]);
+/* Decodes one row from its parts; shared parts are the block's. size [dim]: the sum of the magnitudes of each element's
+ * terms, |code * scale| + |zero|, which is |row| where there is no zero. */
+void kvb_codec_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                      float head_scale, double *row, double *size);
 
-extern const kvb_codec *const kvb_codecs[];               /* ends with NULL */
+extern const kvb_codec kvb_codecs[];                      /* ends with a name of NULL */
 const kvb_codec *kvb_codec_find(const char *format_name); /* ignores "+had"; NULL: none */
 /* The codec with the elements, scales and blocks of this format, under any name. NULL: none. */
 const kvb_codec *kvb_codec_alike(const kvb_format *format);
@@ -45,10 +50,17 @@ const kvb_codec *kvb_codec_alike(const kvb_format *format);
 /* The head scale of KV head h in this format. amax: [n_kv_heads] largest magnitudes; NULL: the scale is 1. */
 float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h);
 
-uint16_t kvb_codec_f16(float x);  /* IEEE 754 binary16, to nearest even; NaN stays a quiet NaN */
-uint16_t kvb_codec_bf16(float x); /* the same for bfloat16 */
-double kvb_codec_f16_value(uint16_t bits);
-double kvb_codec_bf16_value(uint16_t bits);
+/* x as a float of at most 16 bits, to nearest even: f16 and bf16 as in IEEE 754, and NaN stays a quiet NaN; OCP's narrower
+ * floats saturate, and NaN keeps its sign. E8M0: x is a power of two. */
+uint16_t kvb_codec_code(kvb_elem elem, float x);
+/* The value of a code of these types, or of f32. */
+double kvb_codec_value(kvb_elem elem, uint32_t code);
+
+/* x as a number of that type. */
+static inline double kvb_codec_rounded(kvb_elem elem, float x)
+{
+    return elem == KVB_F32 ? (double)x : kvb_codec_value(elem, kvb_codec_code(elem, x));
+}
 
 /* The transform of view.h, in the f32 arithmetic that rows are stored with: stages of a+b, a-b with distance 1, 2, 4
  * ..., then times the f32 nearest to 1/sqrt(block). */
@@ -66,8 +78,5 @@ static inline double kvb_power_of_two(int e)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-
-/* An OCP FP8 number: KVB_E4M3 or KVB_E5M2. Encoding saturates; a NaN keeps its sign. */
-double kvb_codec_fp8_value(kvb_elem elem, unsigned char code);
 
 #endif

@@ -18,13 +18,6 @@ static float add_product(bool fused, float sum, float a, float b)
     return fused ? fmaf(a, b, sum) : sum + a * b;
 }
 
-double kvb_exact_rounded(kvb_elem elem, float x)
-{
-    return elem == KVB_F16    ? kvb_codec_f16_value(kvb_codec_f16(x))
-           : elem == KVB_BF16 ? kvb_codec_bf16_value(kvb_codec_bf16(x))
-                              : (double)x;
-}
-
 static float lanes_join(const kvb_sum_lanes *l, float lane[KVB_SUM_LANES])
 {
     for (size_t f = 0; f < sizeof l->folds / sizeof *l->folds && l->folds[f]; f++) {
@@ -412,10 +405,10 @@ int kvb_exact_scan(const kvb_scan *x, const kvb_scan_order *order, const void *b
             const float out =
                 p->kind == KVB_SCAN_CONV ? token_convolve(x, order, u, c, s) : token_take(x, order, u, h, c, s);
             right = alike(kvb_output_value(p->out_elem, x->out, ((size_t)u * p->heads + h) * p->d_v + c),
-                          kvb_exact_rounded(p->out_elem, out), "out of token", u, h, c, why, why_bytes);
+                          kvb_codec_rounded(p->out_elem, out), "out of token", u, h, c, why, why_bytes);
         }
         for (uint32_t i = 0; i < d_k && to != KVB_SCAN_NONE; i++)
-            held[(size_t)to * d_k + i] = kvb_exact_rounded(p->state_elem, s[i]);
+            held[(size_t)to * d_k + i] = kvb_codec_rounded(p->state_elem, s[i]);
     }
     for (uint32_t t = 0; t < p->n_tok && right > 0; t++)
         for (uint32_t i = 0; i < d_k && x->to[t] != KVB_SCAN_NONE && right > 0; i++)

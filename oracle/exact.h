@@ -43,7 +43,4 @@ int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exac
 int kvb_exact_scan(const kvb_scan *call, const kvb_scan_order *order, const void *before, uint32_t h, uint32_t c,
                    char *why, size_t why_bytes);
 
-/* x as a number of that type: KVB_F32, KVB_F16 or KVB_BF16. */
-double kvb_exact_rounded(kvb_elem elem, float x);
-
 #endif

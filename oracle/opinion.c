@@ -76,8 +76,7 @@ static bool is_near(kvb_elem elem, const void *out, const double *o, uint32_t n,
             far += !(fabs((double)wide[c] - o[c]) <= bound);
     else
         for (uint32_t c = 0; c < n; c++)
-            far += !(fabs((elem == KVB_F16 ? kvb_codec_f16_value(narrow[c]) : kvb_codec_bf16_value(narrow[c])) -
-                          o[c]) <= bound);
+            far += !(fabs(kvb_codec_value(elem, narrow[c]) - o[c]) <= bound);
     return far == 0;
 }
 

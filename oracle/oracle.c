@@ -32,7 +32,7 @@ double kvb_output_value(kvb_elem elem, const void *out, size_t i)
     uint16_t bits;
     memcpy(&bits, (const char *)out + i * sizeof bits, sizeof bits);
     assert(elem == KVB_F16 || elem == KVB_BF16);
-    return elem == KVB_F16 ? kvb_codec_f16_value(bits) : kvb_codec_bf16_value(bits);
+    return kvb_codec_value(elem, bits);
 }
 
 /* From this magnitude on a value rounds to infinity. */

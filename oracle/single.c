@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "oracle/codec.h"
 #include "oracle/exact.h"
 #include "oracle/opinion.h"
 #include "oracle/oracle.h"
@@ -482,7 +483,7 @@ int kvb_single_exact(kvb_single *s, const kvb_order *order, uint32_t apart, uint
             break;
         const double got = of_lse ? (double)s->call->lse[row]
                                   : kvb_output_value(p->out_elem, s->call->out, row * p->v_dim + c),
-                     want = of_lse ? (double)lse : kvb_exact_rounded(p->out_elem, out[c]);
+                     want = of_lse ? (double)lse : kvb_codec_rounded(p->out_elem, out[c]);
         alike = got == want;
         char channel[32] = "";
         if (!of_lse)

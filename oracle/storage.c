@@ -99,7 +99,7 @@ void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned)
     memcpy(turned, row, store->dim * sizeof *row);
     kvb_codec_rotate(store->format->transform, store->dim, turned);
     for (uint32_t c = 0; store->codec->block > 1 && c < store->dim; c++)
-        turned[c] = (float)kvb_codec_f16_value(kvb_codec_f16(turned[c]));
+        turned[c] = (float)kvb_codec_rounded(KVB_F16, turned[c]);
 }
 
 static void centred_sizes(const kvb_storage *store, const double *row, double *size)
@@ -125,13 +125,12 @@ void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, doubl
     part[KVB_CODES] = (unsigned char *)scratch + (size_t)block * dim * sizeof *turned;
     for (int p = KVB_SCALES; p < KVB_PARTS; p++)
         part[p] = part[p - 1] + block * kvb_codec_bytes(codec, dim, p - 1);
-    memset(part[KVB_CODES], 0, block * kvb_codec_bytes(codec, dim, KVB_CODES)); /* encode() sets bits of bytes */
-    codec->encode(codec, turned, n, dim, store->head_scale, part);
+    kvb_codec_encode(codec, turned, n, dim, store->head_scale, part);
     for (uint32_t i = 0; i < n; i++) {
         const unsigned char *own[KVB_PARTS];
         for (int p = 0; p < KVB_PARTS; p++)
             own[p] = part[p] + (p != KVB_CODES && codec->shared ? 0 : i * kvb_codec_bytes(codec, dim, p));
-        codec->decode(codec, own, dim, store->head_scale, rows + (size_t)i * dim, sizes + (size_t)i * dim);
+        kvb_codec_decode(codec, own, dim, store->head_scale, rows + (size_t)i * dim, sizes + (size_t)i * dim);
         if (store->centred && kvb_storage_has_zeros(store->format) && !codec->shared)
             centred_sizes(store, rows + (size_t)i * dim, sizes + (size_t)i * dim);
     }

@@ -286,8 +286,8 @@ static int room_make(kvb_window *w, side *s, uint32_t cell)
 static void half_again(const double *row, uint32_t dim, float *half)
 {
     for (uint32_t c = 0; c < dim; c++) {
-        uint16_t bits = kvb_codec_f16((float)row[c]);
-        half[c] = (float)kvb_codec_f16_value((uint16_t)(bits - ((bits & 0x7fff) == 0x7c00)));
+        uint16_t bits = kvb_codec_code(KVB_F16, (float)row[c]);
+        half[c] = (float)kvb_codec_value(KVB_F16, (uint16_t)(bits - ((bits & 0x7fff) == 0x7c00)));
     }
 }
 

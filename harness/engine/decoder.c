@@ -163,7 +163,7 @@ static int matrix_read(source *s, const char *name, matrix *m)
         uint16_t bits;
         if (fread(type == F32 ? (void *)&value : &bits, type == F32 ? sizeof value : sizeof bits, 1, s->file) != 1)
             return -EIO;
-        m->at[i] = type == F32 ? (double)value : kvb_codec_f16_value(bits);
+        m->at[i] = type == F32 ? (double)value : kvb_codec_value(KVB_F16, bits);
     }
     return 0;
 }
@@ -417,9 +417,9 @@ static double silu(double x)
 
 static double gelu(double x)
 {
-    x = kvb_codec_f16_value(kvb_codec_f16((float)x));
+    x = kvb_codec_rounded(KVB_F16, (float)x);
     x = 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * x * (1 + 0.044715 * x * x)));
-    return kvb_codec_f16_value(kvb_codec_f16((float)x));
+    return kvb_codec_rounded(KVB_F16, (float)x);
 }
 
 /* Rotates the first elements of a head to a position. */

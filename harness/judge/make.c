@@ -120,9 +120,9 @@ static float put(kvb_dtype dtype, void *data, size_t i, float x)
 {
     if (dtype == KVB_DTYPE_F32)
         return ((float *)data)[i] = x;
-    const uint16_t bits = dtype == KVB_DTYPE_F16 ? kvb_codec_f16(x) : kvb_codec_bf16(x);
-    ((uint16_t *)data)[i] = bits;
-    return (float)(dtype == KVB_DTYPE_F16 ? kvb_codec_f16_value(bits) : kvb_codec_bf16_value(bits));
+    const kvb_elem elem = dtype == KVB_DTYPE_F16 ? KVB_F16 : KVB_BF16;
+    ((uint16_t *)data)[i] = kvb_codec_code(elem, x);
+    return (float)kvb_codec_rounded(elem, x);
 }
 
 static kvb_model model_of(const struct scene *s, const float *sinks)

@@ -393,8 +393,8 @@ static int count_set(double *field, const char *value)
 /* Sets a format. Only codecs without separate scales and zeros: one array holds their rows. */
 static int format_set(uint32_t *field, const char *value)
 {
-    for (uint32_t i = 0; kvb_codecs[i]; i++) {
-        const kvb_codec *c = kvb_codecs[i];
+    for (uint32_t i = 0; kvb_codecs[i].name; i++) {
+        const kvb_codec *c = &kvb_codecs[i];
         if (!strcmp(c->name, value) && c->block == 1 && !kvb_codec_bytes(c, 256, KVB_SCALES) &&
             !kvb_codec_bytes(c, 256, KVB_ZEROS)) {
             *field = i + 1;

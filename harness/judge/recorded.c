@@ -257,7 +257,7 @@ void kvb_recordings_close(kvb_recordings *r)
 /* The codec of k_format or v_format. */
 static const kvb_codec *codec_of(uint32_t place)
 {
-    return place ? kvb_codecs[place - 1] : NULL;
+    return place ? &kvb_codecs[place - 1] : NULL;
 }
 
 static uint32_t axis_of(char letter)
@@ -831,7 +831,7 @@ void kvb_recorded_row(const kvb_recorded *c, const kvb_recorded_reading *r, cons
     if (codec) {
         unsigned char *const parts[KVB_PARTS] = {(unsigned char *)(uintptr_t)a->tensor->data +
                                                  first * kvb_dtype_bytes(a->tensor->dtype)};
-        codec->decode(codec, (const unsigned char *const *)parts, stored, 1, row, size);
+        kvb_codec_decode(codec, (const unsigned char *const *)parts, stored, 1, row, size);
     } else {
         for (uint32_t i = 0; i < dim; i++) {
             row[i] = kvb_tensor_value(a->tensor, first + i * a->stride[KVB_AXIS_D]);

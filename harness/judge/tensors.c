@@ -104,13 +104,13 @@ double kvb_tensor_value(const kvb_tensor *t, uint64_t i)
     case KVB_DTYPE_F32:
         return (double)x.f32;
     case KVB_DTYPE_F16:
-        return kvb_codec_f16_value(x.u16);
+        return kvb_codec_value(KVB_F16, x.u16);
     case KVB_DTYPE_BF16:
-        return kvb_codec_bf16_value(x.u16);
+        return kvb_codec_value(KVB_BF16, x.u16);
     case KVB_DTYPE_E4M3:
-        return kvb_codec_fp8_value(KVB_E4M3, x.u8);
+        return kvb_codec_value(KVB_E4M3, x.u8);
     case KVB_DTYPE_E5M2:
-        return kvb_codec_fp8_value(KVB_E5M2, x.u8);
+        return kvb_codec_value(KVB_E5M2, x.u8);
     case KVB_DTYPE_I8:
         return x.i8;
     case KVB_DTYPE_U8:

@@ -462,7 +462,7 @@ static int codes_judge(const alone *a, const kvb_view *v, uint32_t cell, uint32_
     if (f->head_scale && v->head_scales[h] != s->head_scale)
         return wrong(a, "the view's scale of head %u is %.9g, expected %.9g", h, (double)v->head_scales[h],
                      (double)s->head_scale);
-    s->codec->decode(s->codec, part, s->dim, s->head_scale, got, size);
+    kvb_codec_decode(s->codec, part, s->dim, s->head_scale, got, size);
     kvb_storage_finish(s, got, size);
     for (uint32_t c = 0; c < s->dim; c++)
         if (!same(got[c], a->stored[row_at(a, token, h) + c], signs))

@@ -136,7 +136,7 @@ static void row_make(const kvb_storage *store, const float *row, side *to, uint3
     part[KVB_SCALES] = (unsigned char *)&to->scale[i];
     part[KVB_ZEROS] = (unsigned char *)&to->zero[i];
     kvb_codec_rotate(store->format->transform, DIM, to->decoded[i]);
-    store->codec->encode(store->codec, to->decoded[i], 1, DIM, 1, part);
+    kvb_codec_encode(store->codec, to->decoded[i], 1, DIM, 1, part);
     for (int d = 0; d < DIM; d++) {
         to->codes[i][d] = store->format->elem == KVB_INT8 ? (float)(int8_t)codes[d] : (float)codes[d];
         to->decoded[i][d] = to->codes[i][d] * to->scale[i] + to->zero[i];
@@ -245,7 +245,7 @@ static kvb_arithmetic declared(const kvb_format *format, uint32_t n)
 
 static float cut(float x)
 {
-    return (float)kvb_codec_bf16_value(kvb_codec_bf16(x));
+    return (float)kvb_codec_rounded(KVB_BF16, x);
 }
 
 static float scale_of(const side *s, uint32_t i, const mistakes *m)
@@ -305,7 +305,7 @@ static kvb_diff judge(const problem *p, const mistakes *m, const kvb_arithmetic 
         kvb_diff one = {0};
         attend(p, h, m, out, &lse);
         for (uint32_t c = 0; c < p->v_dim && p->out_elem != KVB_F32; c++) {
-            narrow[c] = p->out_elem == KVB_F16 ? kvb_codec_f16(out[c]) : kvb_codec_bf16(out[c]);
+            narrow[c] = kvb_codec_code(p->out_elem, out[c]);
             *infinite += p->out_elem == KVB_F16 && (narrow[c] & 0x7fff) == 0x7c00;
         }
         kvb_diff_row(&one, &p->expect[h], p->v_dim, arithmetic, (double)p->scale, (double)p->softcap, p->out_elem,

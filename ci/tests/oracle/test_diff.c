@@ -185,8 +185,8 @@ static void sixteen_bit_outputs(void **state)
     memcpy(near, terms, sizeof near);
     near[1].o = -0.5 + 0x1p-13; /* rounds to -0.5 in f16 and bf16 */
     e.terms = near;
-    uint16_t f16[3] = {kvb_codec_f16(1), kvb_codec_f16(-0.5f), kvb_codec_f16(2)};
-    uint16_t bf16[3] = {kvb_codec_bf16(1), kvb_codec_bf16(-0.5f), kvb_codec_bf16(2)};
+    uint16_t f16[3] = {kvb_codec_code(KVB_F16, 1), kvb_codec_code(KVB_F16, -0.5f), kvb_codec_code(KVB_F16, 2)};
+    uint16_t bf16[3] = {kvb_codec_code(KVB_BF16, 1), kvb_codec_code(KVB_BF16, -0.5f), kvb_codec_code(KVB_BF16, 2)};
     const float f32[3] = {1, -0.5f, 2};
     kvb_diff d = diff_of(&e, KVB_F16, f16, NULL);
     assert_true(d.rho > 0.1 && d.rho < 1 && d.max_abs == 0x1p-13);

@@ -79,7 +79,7 @@ static double filtered(made *m, const kvb_arithmetic *a, kvb_elem out_elem, kvb_
     for (uint32_t r = 0; r < ROWS; r++) {
         uint16_t narrow[MOST];
         for (uint32_t c = 0; c < m->dim; c++)
-            narrow[c] = (out_elem == KVB_F16 ? kvb_codec_f16 : kvb_codec_bf16)(m->out[r][c]);
+            narrow[c] = kvb_codec_code(out_elem == KVB_F16 ? KVB_F16 : KVB_BF16, m->out[r][c]);
         kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, out_elem,
                        out_elem == KVB_F32 ? (const void *)m->out[r] : narrow);
     }

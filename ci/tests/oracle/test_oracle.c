@@ -898,7 +898,7 @@ static void narrow_outputs(void **state)
             uint32_t v_dim = kvb_model_group(&limited_model, e->layer)->v_dim;
             uint16_t out[DIM];
             for (uint32_t c = 0; c < v_dim; c++)
-                out[c] = (wide ? kvb_codec_bf16 : kvb_codec_f16)((float)e->terms[c].o);
+                out[c] = kvb_codec_code(wide ? KVB_BF16 : KVB_F16, (float)e->terms[c].o);
             assert_int_equal(opinion_of(&b, i, declarations, wide ? KVB_BF16 : KVB_F16, out, (float)e->lse, &right), 0);
             out[v_dim - 1] ^= 0x8000;
             assert_int_equal(opinion_of(&b, i, declarations, wide ? KVB_BF16 : KVB_F16, out, (float)e->lse, &wrong), 0);

@@ -156,7 +156,7 @@ static void windows_close_by_blocks(void **state)
         for (uint32_t r = 0; r < n; r++) {
             bool half = true;
             for (uint32_t c = 0; c < 64; c++)
-                half &= stored[r * 64 + c] == kvb_codec_f16_value(kvb_codec_f16(made[r][c]));
+                half &= stored[r * 64 + c] == kvb_codec_rounded(KVB_F16, made[r][c]);
             assert_true(half == (r >= cases[i / 2].encoded));
             exact += half;
         }
@@ -173,10 +173,10 @@ static void closed_blocks_are_the_codecs(void **state)
         for (uint32_t c = 0; c < 64; c++) {
             float lo = INFINITY, hi = -INFINITY;
             for (uint32_t r = b * 32; r < b * 32 + 32; r++) {
-                float v = (float)kvb_codec_f16_value(kvb_codec_f16(made[r][c]));
+                float v = (float)kvb_codec_rounded(KVB_F16, made[r][c]);
                 lo = v < lo ? v : lo, hi = v > hi ? v : hi;
             }
-            double step = kvb_codec_f16_value(kvb_codec_f16((hi - lo) / 15));
+            double step = kvb_codec_rounded(KVB_F16, (hi - lo) / 15);
             for (uint32_t r = b * 32; r < b * 32 + 32; r++) {
                 double steps = (stored[r * 64 + c] - (double)lo) / step;
                 assert_true(steps == rint(steps) && steps >= 0 && steps <= 15);
@@ -601,7 +601,7 @@ static void keys_store(const rig *r, uint32_t kv_head, uint32_t n, double *rows)
 
 static double half(double x)
 {
-    return kvb_codec_f16_value(kvb_codec_f16((float)x));
+    return kvb_codec_rounded(KVB_F16, (float)x);
 }
 
 /* Encodes and decodes a block's f16 rows. */

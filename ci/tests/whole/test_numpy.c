@@ -288,7 +288,7 @@ static void format_write(const char *folder, const kvb_format *f, const char *is
     for (uint32_t r = 0; r < ROWS; r++) {
         const size_t scales = (f->axis == KVB_AXIS_TOKENS ? r / f->group : r) * view.scale_cell_stride;
         const unsigned char *part[] = {t.codes + r * view.cell_stride, t.scales + scales, t.zeros + scales};
-        store.codec->decode(store.codec, part, DIM, f->head_scale ? head_scale : 1, t.oracle + r * DIM, t.size);
+        kvb_codec_decode(store.codec, part, DIM, f->head_scale ? head_scale : 1, t.oracle + r * DIM, t.size);
         kvb_storage_finish(&store, t.oracle + r * DIM, t.size);
     }
     f->read(&view, 0, 0, ROWS, t.pool);

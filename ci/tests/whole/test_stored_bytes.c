@@ -39,8 +39,8 @@ static bool only_nans_differ(uint32_t h, const unsigned char *const got[KVB_PART
     double a[MAX_DIM], b[MAX_DIM], size[MAX_DIM];
     if (s->format->transform == KVB_TRANSFORM_NONE)
         return false;
-    s->codec->decode(s->codec, got, s->dim, s->head_scale, a, size);
-    s->codec->decode(s->codec, part, s->dim, s->head_scale, b, size);
+    kvb_codec_decode(s->codec, got, s->dim, s->head_scale, a, size);
+    kvb_codec_decode(s->codec, part, s->dim, s->head_scale, b, size);
     for (uint32_t c = 0; c < s->dim; c++)
         if (!(isnan(a[c]) && isnan(b[c])) && memcmp(&a[c], &b[c], sizeof a[c]) != 0)
             return false;
@@ -98,7 +98,7 @@ static void reference_encode(uint32_t dim)
             unsigned char *part[KVB_PARTS] = {want.part[t][h][0], want.part[t][h][1], want.part[t][h][2]};
             float *row = want.turned + (t * HEADS + h) * dim;
             kvb_codec_rotate(s->format->transform, dim, row);
-            s->codec->encode(s->codec, row, 1, dim, s->head_scale, part);
+            kvb_codec_encode(s->codec, row, 1, dim, s->head_scale, part);
         }
 }
 
@@ -163,7 +163,7 @@ static void bytes_read(const kvb_format *f, uint32_t dim, uint64_t *seed)
         float same[MAX_DIM], row[MAX_DIM];
         for (size_t i = 0; i < sizeof bytes; i++)
             bytes[i / PART][i % PART] = (unsigned char)row_random(seed);
-        s->codec->decode(s->codec, part, dim, s->head_scale, stored, size);
+        kvb_codec_decode(s->codec, part, dim, s->head_scale, stored, size);
         kvb_storage_read(s, stored, same);
         for (size_t i = 0; kvb_codec_isas[i] && kvb_codec_isas[i]->available(); i++) {
             kvb_codec_isas[i]->decode[kvb_decode_rule(f)](f, bytes[0], bytes[1], bytes[2], dim, s->head_scale, row);
@@ -204,7 +204,7 @@ static void cell_read(const kvb_pool *pool, uint32_t cell)
         double mixed = v.format->transform ? sqrt(kvb_transform_block(v.dim)) : 1;
         const kvb_storage *s = &want.store[h];
         const unsigned char *part[] = {want.part[cell][h][0], want.part[cell][h][1], want.part[cell][h][2]};
-        s->codec->decode(s->codec, part, s->dim, s->head_scale, stored, size);
+        kvb_codec_decode(s->codec, part, s->dim, s->head_scale, stored, size);
         float same[MAX_DIM];
         kvb_storage_read(s, stored, same);
         kvb_storage_finish(s, stored, size);
@@ -368,7 +368,7 @@ static void block_compare(const kvb_pool_type *type, const kvb_storage *store, u
     for (uint32_t c = 0; c < BLOCK; c++)
         if (held >> c & 1)
             memcpy(packed + (size_t)n++ * dim, block + (size_t)c * dim, dim * sizeof *packed);
-    codec->encode(codec, packed, n, dim, 1, part);
+    kvb_codec_encode(codec, packed, n, dim, 1, part);
     memset(expected[KVB_CODES], 0, BLOCK * row_codes);
     n = 0;
     for (uint32_t c = 0; c < BLOCK; c++)
@@ -404,7 +404,7 @@ static void blocks_compare(const kvb_pool_type *type, const kvb_storage *store)
                 float *row = block + (size_t)c * store->dim;
                 row_fill(kind == ROW_KINDS ? c % ROW_KINDS : (row_kind)kind, row, store->dim, &seed);
                 for (uint32_t i = 0; i < store->dim; i++)
-                    row[i] = (float)kvb_codec_f16_value(kvb_codec_f16(row[i]));
+                    row[i] = (float)kvb_codec_rounded(KVB_F16, row[i]);
             }
             block_compare(type, store, masks[m], block);
         }
