@@ -14,11 +14,6 @@
 
 /* ---- a lane's part of a layer's problem and values --------------------------------------------------------------- */
 
-/* The lane's columns of the layer's constants; each NULL: the layer has none. */
-typedef struct kvb_lane_own {
-    float *a, *bias;
-} kvb_lane_own;
-
 /* The first token with the same rows. */
 static inline uint32_t kvb_alike(const kvb_trace *trace, uint64_t token)
 {
@@ -44,56 +39,20 @@ static kvb_scan_problem lane_problem(const kvb_group_scan *s, kvb_scan_part part
                               .state_elem = s->state_elem};
 }
 
-/* Copies the lane's columns of [rows][d_v] numbers. from NULL: *to is NULL. */
-static int columns_copy(const float *from, size_t rows, size_t d_v, const kvb_scan_lane *lane, float **to)
-{
-    *to = from ? malloc(rows * lane->n * sizeof **to) : NULL;
-    for (size_t r = 0; *to && r < rows; r++)
-        memcpy(*to + r * lane->n, from + r * d_v + lane->first, lane->n * sizeof **to);
-    return from && !*to ? -ENOMEM : 0;
-}
-
-/* p: of the whole part. 0 or -ENOMEM. */
-static int lane_own_take(const kvb_values *v, const kvb_scan_problem *p, uint32_t layer, const kvb_scan_lane *lane,
-                         kvb_lane_own *own)
-{
-    *own = (kvb_lane_own){NULL, NULL};
-    if (p->kind == KVB_SCAN_CONV) {
-        int err = columns_copy(v->constant[KVB_CONSTANT_TAPS][layer], p->d_k + 1u, p->d_v, lane, &own->a);
-        return err ? err : columns_copy(v->constant[KVB_CONSTANT_BIAS][layer], 1, p->d_v, lane, &own->bias);
-    }
-    const float *a = v->constant[KVB_CONSTANT_A][layer];
-    if (p->kind == KVB_SCAN_MAMBA1)
-        return columns_copy(a + (size_t)lane->head * p->d_k * p->d_v, p->d_k, p->d_v, lane, &own->a);
-    const kvb_scan_lane one = {.n = 1};
-    return a ? columns_copy(a + lane->head, 1, 1, &one, &own->a) : 0;
-}
-
-static void lane_own_free(kvb_lane_own *own)
-{
-    free(own->a);
-    free(own->bias);
-}
-
-/* The lane's inputs of a token. */
+/* The lane's inputs of a token. p: the problem of the whole part. */
 static kvb_recurrence_token lane_token(const kvb_values *v, const kvb_scan_problem *p, uint32_t layer,
-                                       const kvb_scan_lane *lane, const kvb_lane_own *own, uint64_t token)
+                                       const kvb_scan_lane *lane, uint64_t token)
 {
-    const bool conv = p->kind == KVB_SCAN_CONV, each = p->kind == KVB_SCAN_MAMBA1;
-    const float *rows[KVB_ROWS_KINDS];
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
-        rows[kind] = kvb_values_rows(v, (kvb_rows)kind, layer, token);
-    const size_t keys = (size_t)(lane->head / (p->heads / p->groups)) * p->d_k,
-                 columns = (size_t)lane->head * p->d_v + lane->first;
-    kvb_recurrence_token t = {
-        .a = own->a, .bias = own->bias, .v = (conv ? rows[KVB_ROWS_X] : rows[KVB_ROWS_V]) + columns};
-    if (conv)
-        return t;
-    t.q = rows[KVB_ROWS_Q] + keys;
-    t.k = rows[KVB_ROWS_K] + keys;
-    t.gate = rows[KVB_ROWS_GATE] ? rows[KVB_ROWS_GATE] + (each ? columns : lane->head) : NULL;
-    t.beta = rows[KVB_ROWS_BETA] ? rows[KVB_ROWS_BETA] + lane->head : NULL;
-    return t;
+    const bool conv = p->kind == KVB_SCAN_CONV;
+    const kvb_scan call = {.problem = *p,
+                           .q = kvb_values_rows(v, KVB_ROWS_Q, layer, token),
+                           .k = kvb_values_rows(v, KVB_ROWS_K, layer, token),
+                           .v = kvb_values_rows(v, conv ? KVB_ROWS_X : KVB_ROWS_V, layer, token),
+                           .gate = kvb_values_rows(v, KVB_ROWS_GATE, layer, token),
+                           .beta = kvb_values_rows(v, KVB_ROWS_BETA, layer, token),
+                           .a = v->constant[conv ? KVB_CONSTANT_TAPS : KVB_CONSTANT_A][layer],
+                           .bias = conv ? v->constant[KVB_CONSTANT_BIAS][layer] : NULL};
+    return kvb_recurrence_token_of(&call, 0, lane->head, lane->first);
 }
 
 #define GLANCE_VISITS                                                                                                  \
@@ -203,8 +162,7 @@ static int lane_glance(const kvb_descent *d, uint32_t place, const kvb_scan_lane
     const uint64_t tokens = d->trace->needs.tokens;
     const size_t floats = (size_t)p.d_k * KVB_LANE_COLUMNS;
     double **held = calloc(tokens + 1, sizeof *held); /* states that a later token follows */
-    kvb_lane_own own = {NULL, NULL};
-    int err = held ? lane_own_take(d->values, &whole, layer, lane, &own) : -ENOMEM;
+    int err = held ? 0 : -ENOMEM;
     p.d_v = lane->n;
     for (uint64_t t = 0; t < tokens && !err; t++) {
         const uint32_t parent = d->parent[t];
@@ -222,7 +180,7 @@ static int lane_glance(const kvb_descent *d, uint32_t place, const kvb_scan_lane
             free(from);
         if (!now)
             continue;
-        const kvb_recurrence_token token = lane_token(d->values, &whole, layer, lane, &own, t);
+        const kvb_recurrence_token token = lane_token(d->values, &whole, layer, lane, t);
         kvb_glance_take(&p, &token, now, &rows[t]);
         if (d->youngest[t])
             held[t] = now;
@@ -232,7 +190,6 @@ static int lane_glance(const kvb_descent *d, uint32_t place, const kvb_scan_lane
     for (uint64_t t = 0; held && t < tokens; t++)
         free(held[t]);
     free(held);
-    lane_own_free(&own);
     return err;
 }
 
@@ -335,7 +292,6 @@ typedef struct heir {
     kept **held; /* [tokens] states that a later token continues; NULL: none does */
     kept *free;  /* a state that may be used again */
     kept *now;   /* of the current token */
-    kvb_lane_own own;
 } heir;
 
 /* A token of the current call, the same for all lanes. */
@@ -421,7 +377,6 @@ void kvb_heirs_free(kvb_heirs *h)
         kept_close(x->free);
         kept_close(x->now);
         free(x->held);
-        lane_own_free(&x->own);
     }
     free(h->heirs);
     free(h->state);
@@ -438,9 +393,7 @@ static int heir_open(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_proble
         return 0;
     x->held = calloc(h->descent->trace->needs.tokens + 1, sizeof(kept *));
     x->now = kept_open(lane, p, m->arithmetic);
-    if (!x->held || !x->now)
-        return -ENOMEM;
-    return lane->rows ? 0 : lane_own_take(h->descent->values, &m->call->problem, m->layer, lane, &x->own);
+    return x->held && x->now ? 0 : -ENOMEM;
 }
 
 /* Compares the lane's columns in a slot with its state. */
@@ -513,8 +466,7 @@ static void token_step(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane
             kvb_glance_rest(&x->now->glance, p, m->arithmetic, stored);
         return;
     }
-    const kvb_recurrence_token token =
-        lane_token(h->descent->values, &m->call->problem, m->layer, lane, &x->own, m->tokens[t]);
+    const kvb_recurrence_token token = lane_token(h->descent->values, &m->call->problem, m->layer, lane, m->tokens[t]);
     kvb_recurrence_step(x->now->full, &token, h->out);
     if (step->ends)
         kvb_recurrence_rest(x->now->full, stored);

@@ -51,6 +51,12 @@ static inline void want_silu(const kvb_scan_arithmetic *a, double size, kvb_recu
     w->worst = SILU_SLOPE * (1 + own) * w->worst + more;
 }
 
+/* Row i of a. */
+static inline const float *row_of_a(const kvb_scan_problem *p, const kvb_recurrence_token *t, size_t i)
+{
+    return t->a + i * (t->a_row ? t->a_row : p->d_v);
+}
+
 /* Errors of a lane: an element of the state, or a column of it (DELTA). */
 typedef struct lane {
     double worst, linear, variance;
@@ -297,7 +303,7 @@ static void state_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_rec
         double q_norm2 = 0;
         for (uint32_t i = 0; i < r->p.d_k; i++) {
             const size_t at = (size_t)i * r->p.d_v + c;
-            const double log_decay = delta ? 0 : gate * (double)t->a[each ? at : 0];
+            const double log_decay = delta ? 0 : gate * (double)(each ? row_of_a(&r->p, t, i)[c] : *t->a);
             const double decay = delta ? 1 : exp(log_decay);
             if (!delta)
                 lane_decay(&r->lanes[at], decay);
@@ -322,12 +328,12 @@ static void inputs_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_re
 {
     const uint32_t rows = r->p.d_k, width = r->p.d_v;
     for (uint32_t c = 0; c < width; c++) {
-        const double tap = (double)t->a[(size_t)rows * width + c], v = (double)t->v[c],
+        const double tap = (double)row_of_a(&r->p, t, rows)[c], v = (double)t->v[c],
                      bias = t->bias ? (double)t->bias[c] : 0;
         sums all = {.value = bias + tap * v, .mass = fabs(bias) + fabs(tap * v)};
         for (uint32_t i = 0; i < rows; i++) {
             const size_t at = (size_t)i * width + c;
-            sums_take(r, i, c, (double)t->a[at], &all);
+            sums_take(r, i, c, (double)row_of_a(&r->p, t, i)[c], &all);
             r->state[at] = i + 1 < rows ? r->state[at + width] : (element){.s = v, .mass = fabs(v)};
             r->lanes[at] = i + 1 < rows ? r->lanes[at + width] : (lane){0};
         }
@@ -381,20 +387,21 @@ void kvb_recurrence_state(const kvb_recurrence *r, kvb_recurrence_want *state)
 
 /* ---- a kernel's inputs and outputs ------------------------------------------------------------------------------- */
 
-kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *x, uint32_t t, uint32_t h)
+kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t first)
 {
     const kvb_scan_problem *p = &x->problem;
     const size_t row = (size_t)t * p->heads + h, keys = ((size_t)t * p->groups + h / (p->heads / p->groups)) * p->d_k;
     const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
-    const size_t a_row = each ? (size_t)p->d_k * p->d_v : conv ? (size_t)(p->d_k + 1) * p->d_v : 1;
+    const size_t all = each ? (size_t)p->d_k * p->d_v : conv ? (size_t)(p->d_k + 1) * p->d_v : 1;
     return (kvb_recurrence_token){
         .q = x->q ? x->q + keys : NULL,
         .k = x->k ? x->k + keys : NULL,
-        .v = x->v + row * p->d_v,
-        .gate = x->gate ? x->gate + row * (each ? p->d_v : 1) : NULL,
+        .v = x->v + row * p->d_v + first,
+        .gate = x->gate ? x->gate + (each ? row * p->d_v + first : row) : NULL,
         .beta = x->beta ? x->beta + row : NULL,
-        .a = x->a ? x->a + h * a_row : NULL,
-        .bias = x->bias,
+        .a = x->a ? x->a + h * all + (each || conv ? first : 0) : NULL,
+        .bias = x->bias ? x->bias + first : NULL,
+        .a_row = p->d_v,
     };
 }
 
@@ -474,7 +481,7 @@ static void decays_take(const kvb_scan_problem *p, const kvb_recurrence_token *t
                         kvb_glance_row *row)
 {
     for (uint32_t c = 0; c < p->d_v; c++) {
-        const double log_decay = (double)t->gate[c] * (double)t->a[i * p->d_v + c];
+        const double log_decay = (double)t->gate[c] * (double)row_of_a(p, t, i)[c];
         decay[c] = exp(log_decay);
         row->decay[c] = fmaxf(row->decay[c], above(decay[c]));
         row->size[c] = fmaxf(row->size[c], above(fabs(log_decay)));
@@ -526,10 +533,10 @@ static void inputs_take(const kvb_scan_problem *p, const kvb_recurrence_token *t
         const double v = (double)t->v[c];
         double z = t->bias ? (double)t->bias[c] : 0, mass = fabs(z), taps = 0;
         for (uint32_t i = 0; i <= p->d_k; i++) {
-            const double x = i < p->d_k ? state[i * N + c] : v, term = (double)t->a[i * p->d_v + c] * x;
+            const double tap = (double)row_of_a(p, t, i)[c], x = i < p->d_k ? state[i * N + c] : v, term = tap * x;
             z += term;
             mass += fabs(term);
-            taps += fabs((double)t->a[i * p->d_v + c]);
+            taps += fabs(tap);
             if (i > 0)
                 state[(i - 1) * N + c] = x;
         }

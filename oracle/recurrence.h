@@ -63,6 +63,7 @@ typedef struct kvb_recurrence_token {
     const float *beta;  /* one */
     const float *a;     /* MAMBA1 [d_k][d_v]; MAMBA2, LIGHTNING: one; CONV [d_k + 1][d_v] */
     const float *bias;  /* [d_v] or NULL */
+    size_t a_row;       /* elements from one row of a to the next; 0: d_v */
 } kvb_recurrence_token;
 
 /* A head before its first token: zeros. Only kind, d_k, d_v, types and silu of the problem count. NULL: no memory. */
@@ -87,8 +88,8 @@ void kvb_recurrence_rest(kvb_recurrence *head, bool stored);
 /* The state as a slot must hold it after kvb_recurrence_rest(head, true): [d_k][d_v]. */
 void kvb_recurrence_state(const kvb_recurrence *head, kvb_recurrence_want *state);
 
-/* The token of head h in a call. */
-kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *args, uint32_t t, uint32_t h);
+/* The token of head h in a call, for a recurrence of the columns from `first` on. */
+kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *args, uint32_t t, uint32_t h, uint32_t first);
 
 /* Largest error / bound of n elements `got` of a plain type. A NaN counts as infinite if a number is wanted. *at: its
  * index (untouched when rho is 0). */

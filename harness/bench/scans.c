@@ -228,12 +228,11 @@ static double peak_take(void *ctx)
 
 /* ---- judging ----------------------------------------------------------------------------------------------------- */
 
-/* The last columns of the last head. own: [rows][n] of the layer's parameters. */
+/* The last columns of the last head. */
 typedef struct lane {
     kvb_scan_problem problem; /* with these columns only */
     kvb_recurrence *truth;
     kvb_recurrence_want want[COLUMNS];
-    float *own;
     double *zeros;
     uint32_t first;
 } lane;
@@ -241,27 +240,19 @@ typedef struct lane {
 static int lane_open(lane *l, const kvb_scan *args, const kvb_kernel *kernel)
 {
     const kvb_scan_problem *p = &args->problem;
-    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
-    const size_t rows = p->d_k + (conv ? 1u : 0u);
     kvb_scan_arithmetic arithmetic;
     kernel->scan->arithmetic(p, &arithmetic);
     l->problem = *p;
     l->problem.d_v = p->d_v < COLUMNS ? p->d_v : COLUMNS;
     l->first = p->d_v - l->problem.d_v;
     l->truth = kvb_recurrence_open(&l->problem, &arithmetic);
-    l->own = malloc(rows * l->problem.d_v * sizeof *l->own);
     l->zeros = calloc((size_t)p->d_k * l->problem.d_v, sizeof *l->zeros);
-    if (!l->truth || !l->own || !l->zeros)
-        return -ENOMEM;
-    for (size_t r = 0; r < rows && (each || conv); r++)
-        memcpy(l->own + r * l->problem.d_v, args->a + r * p->d_v + l->first, l->problem.d_v * sizeof *l->own);
-    return 0;
+    return l->truth && l->zeros ? 0 : -ENOMEM;
 }
 
 static void lane_close(lane *l)
 {
     kvb_recurrence_close(l->truth);
-    free(l->own);
     free(l->zeros);
 }
 
@@ -270,7 +261,6 @@ static int scanner_judge(stage *s, kvb_bench_contestant *c)
 {
     const kvb_scan args = args_of(s, c->kernel);
     const kvb_scan_problem *p = &args.problem;
-    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
     lane l = {.truth = NULL};
     int error = lane_open(&l, &args, c->kernel);
     if (s->work->run == 1)
@@ -280,12 +270,9 @@ static int scanner_judge(stage *s, kvb_bench_contestant *c)
     if (!error)
         call_ns(s, c->kernel);
     for (uint32_t t = 0; t < p->n_tok && !error; t++) {
-        kvb_recurrence_token token = kvb_recurrence_token_of(&args, t, p->heads - 1);
+        const kvb_recurrence_token token = kvb_recurrence_token_of(&args, t, p->heads - 1, l.first);
         const float *got = s->out + (size_t)(t + 1) * p->heads * p->d_v - l.problem.d_v;
         size_t at = 0;
-        token.v += l.first;
-        token.gate += each ? l.first : 0;
-        token.a = each || conv ? l.own : token.a;
         if (s->work->run == 1)
             kvb_recurrence_begin(l.truth, l.zeros);
         kvb_recurrence_step(l.truth, &token, l.want);

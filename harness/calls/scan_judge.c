@@ -420,39 +420,22 @@ typedef struct lane {
     kvb_scan_problem problem; /* with n columns */
     const kvb_scan_arithmetic *arithmetic;
     kvb_recurrence *now, **left; /* left: [slots] state that the call left there so far; NULL: none */
-    float *own, *bias;           /* these columns of the layer's parameters */
     double *given;               /* [d_k][n] */
     kvb_recurrence_want *want;   /* [d_k + 1][n] */
     kvb_arena arena;
 } lane;
 
-static void columns_copy(float *to, const float *from, size_t rows, size_t width, const lane *l)
-{
-    for (size_t r = 0; r < rows; r++)
-        memcpy(to + r * l->n, from + r * width + l->first, l->n * sizeof *to);
-}
-
 static int lane_open(const trial *x, lane *l)
 {
     const kvb_scan *call = &x->scene.call;
     const kvb_scan_problem *p = &call->problem;
-    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
-    const size_t rows = p->d_k + (conv ? 1u : 0u);
     l->problem = *p;
     l->problem.d_v = l->n;
     l->now = kvb_recurrence_open(&l->problem, l->arithmetic);
     l->left = kvb_arena_take(&l->arena, call->states.slots, sizeof(kvb_recurrence *));
-    l->own = kvb_arena_take(&l->arena, rows * l->n, sizeof *l->own);
-    l->bias = kvb_arena_take(&l->arena, l->n, sizeof *l->bias);
     l->given = kvb_arena_take(&l->arena, (size_t)p->d_k * l->n, sizeof *l->given);
     l->want = kvb_arena_take(&l->arena, ((size_t)p->d_k + 1) * l->n, sizeof *l->want);
-    if (!l->now || l->arena.failed)
-        return -ENOMEM;
-    if (each || conv)
-        columns_copy(l->own, call->a + (each ? (size_t)l->head * p->d_k * p->d_v : 0), rows, p->d_v, l);
-    if (call->bias)
-        columns_copy(l->bias, call->bias, 1, p->d_v, l);
-    return 0;
+    return l->now && !l->arena.failed ? 0 : -ENOMEM;
 }
 
 static void lane_close(const trial *x, lane *l)
@@ -483,20 +466,6 @@ static void lane_begin(const trial *x, lane *l, uint32_t slot)
                                            (((size_t)l->head * p->d_k + i) * p->d_v + l->first) * bytes,
                                        c);
     kvb_recurrence_begin(l->now, l->given);
-}
-
-/* The inputs of a token for the lane's columns. */
-static kvb_recurrence_token lane_token(const trial *x, const lane *l, uint32_t t)
-{
-    const kvb_scan *call = &x->scene.call;
-    const bool each = call->problem.kind == KVB_SCAN_MAMBA1, conv = call->problem.kind == KVB_SCAN_CONV;
-    kvb_recurrence_token token = kvb_recurrence_token_of(call, t, l->head);
-    token.v += l->first;
-    if (each)
-        token.gate += l->first;
-    token.a = each || conv ? l->own : token.a;
-    token.bias = call->bias ? l->bias : NULL;
-    return token;
 }
 
 /* Byte offset of the lane's columns: of token t in out; of row i of a slot's state from the states' base. */
@@ -537,7 +506,7 @@ static int lane_follow(const trial *x, lane *l, lane_take *take, void *ctx)
         end = kvb_scan_run_end(call, t);
         lane_begin(x, l, kvb_scan_source(call, t));
         for (uint32_t u = t; u < end; u++) {
-            const kvb_recurrence_token token = lane_token(x, l, u);
+            const kvb_recurrence_token token = kvb_recurrence_token_of(call, u, l->head, l->first);
             kvb_recurrence_step(l->now, &token, l->want);
             place.query = u;
             take(ctx, l, &place, out_at(p, l, u));
@@ -806,7 +775,7 @@ static int same_make(trial *x, kvb_same_kind kind, scan_scene *s)
 static kvb_scan tokens_of(const kvb_scan *whole, const kvb_scan_problem *part, uint32_t t, const uint32_t *from,
                           const uint32_t *to)
 {
-    const kvb_recurrence_token token = kvb_recurrence_token_of(whole, t, 0);
+    const kvb_recurrence_token token = kvb_recurrence_token_of(whole, t, 0, 0);
     kvb_scan call = *whole;
     call.problem = *part;
     call.q = token.q, call.k = token.k, call.v = token.v, call.gate = token.gate, call.beta = token.beta;

@@ -500,7 +500,7 @@ static int walk_begin(walk *x, const kvb_scan_arithmetic *arithmetic, char *why,
     }
     kvb_recurrence_begin(x->head, x->state);
     const bool bias = x->shape->bias.tensor && !x->reading->no_bias;
-    x->token = (kvb_recurrence_token){x->q, x->k, x->v, x->gate, &x->beta, x->now, bias ? x->bias : NULL};
+    x->token = (kvb_recurrence_token){x->q, x->k, x->v, x->gate, &x->beta, x->now, .bias = bias ? x->bias : NULL};
     x->sign = 1;
     return error;
 }

@@ -416,7 +416,7 @@ static int scan_compare(made *m, const kvb_scan *call)
             begun[e] = (double)m->rows[KVB_RECORDED_INITIAL][i * each + e];
         kvb_recurrence_begin(head, begun);
         for (uint32_t t = b * tokens; t < (b + 1) * tokens; t++) {
-            const kvb_recurrence_token token = kvb_recurrence_token_of(call, t, h);
+            const kvb_recurrence_token token = kvb_recurrence_token_of(call, t, h, 0);
             kvb_recurrence_step(head, &token, want);
             kvb_diff_take(&diff, &place, want, p->d_v, p->out_elem,
                           (const char *)call->out + ((size_t)t * p->heads + h) * p->d_v * out);

@@ -92,7 +92,7 @@ static void stream_draw(stream *s, kvb_scan_kind kind)
 
 static kvb_recurrence_token token_of(const stream *s, int t)
 {
-    return (kvb_recurrence_token){s->q[t], s->k[t], s->v[t], s->gate[t], &s->beta[t], s->a, s->bias};
+    return (kvb_recurrence_token){s->q[t], s->k[t], s->v[t], s->gate[t], &s->beta[t], s->a, .bias = s->bias};
 }
 
 /* S[i][c] after token t: the sum of each token's write, decayed by all later tokens. */
@@ -274,19 +274,19 @@ static void tokens_of_a_call(void **state)
                   .a = a,
                   .bias = bias};
     /* token 2, head 3: row 2 * 4 + 3 of heads, row 2 * 2 + 1 of groups */
-    kvb_recurrence_token t = kvb_recurrence_token_of(&x, 2, 3);
+    kvb_recurrence_token t = kvb_recurrence_token_of(&x, 2, 3, 0);
     assert_true(t.q == q + 15 && t.k == k + 15 && t.v == v + 55 && t.gate == gate + 11 && t.beta == beta + 11);
     assert_true(t.a == a + 3 && t.bias == bias);
     x.problem.kind = KVB_SCAN_MAMBA1; /* gates and decays for each channel */
     x.problem.heads = x.problem.groups = 1;
-    t = kvb_recurrence_token_of(&x, 2, 0);
+    t = kvb_recurrence_token_of(&x, 2, 0, 0);
     assert_true(t.q == q + 6 && t.k == k + 6 && t.v == v + 10 && t.gate == gate + 10 && t.a == a);
     x.problem.heads = 4;
-    assert_true(kvb_recurrence_token_of(&x, 0, 1).a == a + 15);
+    assert_true(kvb_recurrence_token_of(&x, 0, 1, 0).a == a + 15);
     x.problem.kind = KVB_SCAN_CONV; /* one row more of taps than of states */
-    assert_true(kvb_recurrence_token_of(&x, 0, 1).a == a + 20);
+    assert_true(kvb_recurrence_token_of(&x, 0, 1, 0).a == a + 20);
     x = (kvb_scan){.problem = x.problem, .v = v};
-    t = kvb_recurrence_token_of(&x, 1, 0);
+    t = kvb_recurrence_token_of(&x, 1, 0, 0);
     assert_true(!t.q && !t.k && !t.gate && !t.beta && !t.a && !t.bias && t.v == v + 20);
 }
 

@@ -214,7 +214,7 @@ static inline void rig_judge(scan_rig *r, uint32_t n)
             kvb_recurrence_copy(now, slot == KVB_SCAN_ZERO ? zero : r->book[slot * p->heads + h]);
             for (uint32_t u = t; u < end; u++) {
                 const char *out = (const char *)x->out + ((size_t)u * p->heads + h) * p->d_v * out_bytes;
-                const kvb_recurrence_token token = kvb_recurrence_token_of(x, u, h);
+                const kvb_recurrence_token token = kvb_recurrence_token_of(x, u, h, 0);
                 kvb_recurrence_step(now, &token, want);
                 rig_rho(&r->rho_out, kvb_recurrence_rho(want, p->out_elem, out, p->d_v, NULL));
                 for (uint32_t c = 0; c < p->d_v; c++) {
