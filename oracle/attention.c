@@ -127,15 +127,15 @@ static void reaches_and_dots(const kvb_attention_row *r, const tile *t, double *
     const kvb_attention *a = &r->a;
     const uint32_t n = (uint32_t)t->n;
     if (!a->k_size) {
-        r->products->dots_and_masses(a->q, a->k, t->at, n, a->k_dim, dots, reach);
+        r->products->row_sums(a->q, a->k, t->at, n, a->k_dim, dots, reach);
         return;
     }
-    r->products->dots(a->q, a->k, t->at, n, a->k_dim, dots);
+    r->products->row_sums(a->q, a->k, t->at, n, a->k_dim, dots, NULL);
     if (!a->k_turned) {
-        r->products->masses(a->q, a->k_size, t->at, n, a->k_dim, reach);
+        r->products->row_sums(a->q, a->k_size, t->at, n, a->k_dim, NULL, reach);
         return;
     }
-    r->products->squares(a->q, a->k_size, t->at, n, a->k_dim, reach);
+    r->products->row_sums(NULL, a->k_size, t->at, n, a->k_dim, reach, NULL);
     for (uint32_t i = 0; i < n; i++)
         reach[i] = r->q_norm * sqrt(reach[i]);
 }
@@ -149,7 +149,7 @@ static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, c
     if (with_reaches && !size_norm)
         reaches_and_dots(r, t, logits, reach);
     else
-        r->products->dots(a->q, a->k, t->at, (uint32_t)t->n, a->k_dim, logits);
+        r->products->row_sums(a->q, a->k, t->at, (uint32_t)t->n, a->k_dim, logits, NULL);
     for (size_t i = 0; i < t->n; i++) {
         logits[i] = capped(a, a->scale * logits[i]);
         r->logit_max = larger(r->logit_max, logits[i]);

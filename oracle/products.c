@@ -118,25 +118,18 @@ INLINE void rows_sum(bool squares, const double *restrict q, const double *restr
     }
 }
 
-static void dots(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums)
+/* Each case is a loop of its own. */
+static void row_sums(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums,
+                     double *masses)
 {
-    rows_sum(false, q, k, at, n, dim, sums, NULL);
-}
-
-static void masses(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums)
-{
-    rows_sum(false, q, k, at, n, dim, NULL, sums);
-}
-
-static void dots_and_masses(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim,
-                            double *sums, double *of_magnitudes)
-{
-    rows_sum(false, q, k, at, n, dim, sums, of_magnitudes);
-}
-
-static void squares(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums)
-{
-    rows_sum(true, q, k, at, n, dim, sums, NULL);
+    if (!q)
+        rows_sum(true, k, k, at, n, dim, sums, NULL);
+    else if (!masses)
+        rows_sum(false, q, k, at, n, dim, sums, NULL);
+    else if (!sums)
+        rows_sum(false, q, k, at, n, dim, NULL, masses);
+    else
+        rows_sum(false, q, k, at, n, dim, sums, masses);
 }
 
 /* ---- sums over cells --------------------------------------------------------------------------------------------- */
@@ -262,4 +255,4 @@ static void spread_sums(const kvb_tile_rows *rows, uint32_t dim, const double *o
 
 #define NAME_OF(isa) kvb_products_##isa
 #define NAME(isa)    NAME_OF(isa)
-const kvb_products NAME(KVB_ISA) = {dots, masses, dots_and_masses, squares, output_sums, mass_sums, spread_sums};
+const kvb_products NAME(KVB_ISA) = {row_sums, output_sums, mass_sums, spread_sums};

@@ -15,12 +15,10 @@ typedef struct kvb_tile_rows {
 } kvb_tile_rows;
 
 typedef struct kvb_products {
-    /* A sum over channels for each of the n rows at[…] of k: of q k, of |q k|, of k k. */
-    void (*dots)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
-    void (*masses)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
-    void (*dots_and_masses)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim,
-                            double *sums, double *masses); /* both at once */
-    void (*squares)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
+    /* For each of the n rows at[…] of k, a sum over channels: of q k, and of |q k| in `masses`. Either may be NULL. q NULL:
+     * the sum of k k. */
+    void (*row_sums)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums,
+                     double *masses);
 
     /* Sums over cells for each of dim channels, added to the arrays. A size below |v| counts as |v|. */
     void (*output_sums)(const kvb_tile_rows *rows, uint32_t dim, double *o); /* p v */

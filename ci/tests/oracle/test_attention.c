@@ -501,10 +501,10 @@ static void all_run(const kvb_products *p, uint32_t dim, outcome *to)
         for (int s = 0; s < 4; s++)
             to->spread[s][c] = THERE;
     }
-    p->dots(q, k, at, CELLS, dim, to->dots[0]);
-    p->masses(q, k, at, CELLS, dim, to->masses[0]);
-    p->dots_and_masses(q, k, at, CELLS, dim, to->dots[1], to->masses[1]);
-    p->squares(q, k, at, CELLS, dim, to->squares);
+    p->row_sums(q, k, at, CELLS, dim, to->dots[0], NULL);
+    p->row_sums(q, k, at, CELLS, dim, NULL, to->masses[0]);
+    p->row_sums(q, k, at, CELLS, dim, to->dots[1], to->masses[1]);
+    p->row_sums(NULL, k, at, CELLS, dim, to->squares, NULL);
     p->output_sums(&rows, dim, to->outputs);
     p->mass_sums(&rows, dim, to->mass[0], to->v_max[0]);
     p->spread_sums(&rows, dim, q, (double *[4]){to->spread[0], to->spread[1], to->spread[2], to->spread[3]});
