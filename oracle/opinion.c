@@ -9,16 +9,14 @@
 
 #include "oracle/codec.h"
 #include "oracle/sample.h"
-#include "workloads/array.h"
 
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
 
 /* ---- one row ---------------------------------------------------------------------------------------------------- */
 
-int kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim)
+void kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim, kvb_arena *arena)
 {
-    *head = (kvb_opinion_head){.v_top = calloc(v_dim, sizeof *head->v_top), .finite = true};
-    return head->v_top ? 0 : -ENOMEM;
+    *head = (kvb_opinion_head){.v_top = kvb_arena_take(arena, v_dim, sizeof *head->v_top), .finite = true};
 }
 
 double kvb_opinion_take_k(kvb_opinion_head *head, const kvb_stored *k, size_t at)
@@ -145,19 +143,15 @@ static void calls_choose(const kvb_census *census, uint64_t max_pairs, uint64_t 
     }
 }
 
-static int heads_open(kvb_opinions *opinions)
+static void heads_open(kvb_opinions *o)
 {
-    const kvb_model *m = opinions->model;
-    opinions->heads = calloc(m->n_layers, sizeof *opinions->heads);
-    int error = opinions->heads ? 0 : -ENOMEM;
-    for (uint32_t layer = 0; layer < m->n_layers && !error; layer++) {
-        const kvb_group *g = kvb_model_group(m, layer);
-        opinions->heads[layer] = calloc(g->kv_heads, sizeof **opinions->heads);
-        error = opinions->heads[layer] ? 0 : -ENOMEM;
-        for (uint32_t h = 0; h < g->kv_heads && !error; h++)
-            error = kvb_opinion_head_open(&opinions->heads[layer][h], g->v_dim);
+    o->heads = kvb_arena_take(&o->arena, o->model->n_layers, sizeof *o->heads);
+    for (uint32_t layer = 0; layer < o->model->n_layers && !o->arena.failed; layer++) {
+        const kvb_group *g = kvb_model_group(o->model, layer);
+        o->heads[layer] = kvb_arena_take(&o->arena, g->kv_heads, sizeof **o->heads);
+        for (uint32_t h = 0; h < g->kv_heads && !o->arena.failed; h++)
+            kvb_opinion_head_open(&o->heads[layer][h], g->v_dim, &o->arena);
     }
-    return error;
 }
 
 /* Gives the rows of the chosen calls their places, by event, layer, query and head. */
@@ -179,47 +173,35 @@ static void rows_place(const kvb_census *census, const bool *chosen, kvb_opinion
 
 int kvb_opinions_open(const kvb_census *census, uint64_t max_pairs, uint64_t seed, kvb_opinions **opinions)
 {
-    size_t calls = census->n_events * census->model->n_layers;
-    kvb_opinions *o = calloc(1, sizeof *o);
-    bool *chosen = calloc(calls + 1, sizeof *chosen);
-    call_size all;
-    int error = o && chosen ? 0 : -ENOMEM;
-    if (!error) {
-        o->model = census->model;
-        o->first = calloc(calls + 1, sizeof *o->first);
-        error = o->first ? heads_open(o) : -ENOMEM;
-    }
-    if (!error) {
+    const size_t calls = census->n_events * census->model->n_layers;
+    kvb_opinions *o = *opinions = calloc(1, sizeof *o);
+    if (!o)
+        return -ENOMEM;
+    o->model = census->model;
+    o->first = kvb_arena_take(&o->arena, calls + 1, sizeof *o->first);
+    bool *chosen = kvb_arena_take(&o->arena, calls + 1, sizeof *chosen);
+    heads_open(o);
+    if (!o->arena.failed) {
+        call_size all;
         calls_choose(census, max_pairs, seed, chosen, &all);
-        o->arena = kvb_pages_alloc(all.bytes + 1);
-        error = o->arena ? 0 : -ENOMEM;
-    }
-    if (!error) {
-        o->rows = o->arena;
         o->n_rows = all.rows;
+        o->rows = kvb_pages_alloc(all.bytes + 1);
+    }
+    if (o->rows) {
         rows_place(census, chosen, o);
+        return 0;
     }
-    free(chosen);
-    if (error) {
-        kvb_opinions_free(o);
-        o = NULL;
-    }
-    *opinions = o;
-    return error;
+    kvb_opinions_free(o);
+    *opinions = NULL;
+    return -ENOMEM;
 }
 
 void kvb_opinions_free(kvb_opinions *o)
 {
     if (!o)
         return;
-    for (uint32_t layer = 0; o->heads && layer < o->model->n_layers; layer++) {
-        for (uint32_t h = 0; o->heads[layer] && h < kvb_model_group(o->model, layer)->kv_heads; h++)
-            free(o->heads[layer][h].v_top);
-        free(o->heads[layer]);
-    }
-    free(o->heads);
-    free(o->first);
-    kvb_pages_free(o->arena);
+    kvb_pages_free(o->rows);
+    kvb_arena_free(&o->arena);
     free(o);
 }
 

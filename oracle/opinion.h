@@ -14,6 +14,7 @@
 #include "oracle/sample.h"
 #include "oracle/oracle.h"
 #include "oracle/storage.h"
+#include "workloads/array.h"
 
 /* Facts about all stored rows at one KV head of one layer. */
 typedef struct kvb_opinion_head {
@@ -34,12 +35,12 @@ typedef struct kvb_opinions {
     size_t *first;            /* [events * layers + 1] each call's first row; a call may have no rows */
     kvb_opinion_row *rows;    /* by event, layer, query, head */
     size_t n_rows;
-    void *arena;
+    kvb_arena arena; /* of all but rows */
 } kvb_opinions;
 
 /* ---- one row ---------------------------------------------------------------------------------------------------- */
 
-int kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim); /* 0 or -ENOMEM */
+void kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim, kvb_arena *arena); /* no memory: arena->failed */
 /* Take stored row `at` into account. K: returns ||K||, of its sizes if there are any. V, or latent K: v_dim channels. */
 double kvb_opinion_take_k(kvb_opinion_head *head, const kvb_stored *k, size_t at);
 void kvb_opinion_take_v(kvb_opinion_head *head, const kvb_stored *v, size_t at, uint32_t v_dim);

@@ -313,11 +313,9 @@ static int results_open(const kvb_model *model, const kvb_sample *sample, kvb_or
     for (size_t r = 0; r < n; r++)
         n_terms += kvb_model_group(model, sample->rows[r].layer)->v_dim;
     size_t bytes = n * sizeof(kvb_expect) + n_terms * sizeof(kvb_bound_term) + 1;
-    void *arena = kvb_pages_alloc(bytes);
-    if (!arena)
+    oracle->rows = kvb_pages_alloc(bytes);
+    if (!oracle->rows)
         return -ENOMEM;
-    oracle->arena = arena;
-    oracle->rows = arena;
     oracle->n_rows = n;
     oracle->total_rows = sample->total_rows;
     kvb_bound_term *terms = (kvb_bound_term *)(oracle->rows + n);
@@ -429,7 +427,7 @@ void kvb_oracle_free(kvb_oracle *oracle)
     kvb_filter_truth_free(oracle->filter);
     kvb_opinions_free(oracle->opinions);
     kvb_descent_free(oracle->descent);
-    kvb_pages_free(oracle->arena);
+    kvb_pages_free(oracle->rows);
     free(oracle);
 }
 

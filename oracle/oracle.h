@@ -51,14 +51,13 @@ typedef struct kvb_format_error {
 } kvb_format_error;
 
 typedef struct kvb_oracle {
-    kvb_expect *rows; /* sorted by event, layer, query, head */
+    kvb_expect *rows; /* sorted by event, layer, query, head; then their terms, in a mapping of their own */
     size_t n_rows;
     uint64_t seed;       /* of the sample */
     uint64_t total_rows; /* of the whole trace: n_rows / total_rows is the share checked */
     kvb_format_error format;
     struct kvb_descent *descent;   /* of layers that scan: oracle/descent.h. NULL: there are none */
     struct kvb_opinions *opinions; /* second opinions: oracle/opinion.h. NULL: there are none */
-    void *arena;                   /* of rows and their terms; a mapping of its own */
     struct kvb_oracle_state *state;
     struct kvb_filter_truth *filter; /* rows kept for oracle/filter.h; NULL: none */
 } kvb_oracle;

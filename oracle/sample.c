@@ -24,7 +24,7 @@ static int moved_take(kvb_census *census, const kvb_history *history)
 {
     const kvb_moved_row *moved;
     census->n_moved = kvb_history_moved(history, &moved);
-    census->moved = malloc(census->n_moved * sizeof *moved + 1);
+    census->moved = kvb_arena_take(&census->arena, census->n_moved + 1, sizeof *moved);
     if (!census->moved)
         return -ENOMEM;
     if (census->n_moved)
@@ -57,6 +57,12 @@ static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *t
     return err;
 }
 
+/* Pairs of query and group. */
+static size_t places_of(const kvb_census *census)
+{
+    return census->first[census->n_events] * census->model->n_groups;
+}
+
 static int visible_take(kvb_census *census, size_t place, const kvb_row_run *runs, int64_t n)
 {
     for (int64_t r = 0; r < n; r++)
@@ -66,17 +72,13 @@ static int visible_take(kvb_census *census, size_t place, const kvb_row_run *run
 
 int kvb_census_take(const kvb_trace *trace, kvb_census *census)
 {
-    int err = -ENOMEM;
     *census = (kvb_census){.model = &trace->header.model, .n_events = trace->n_events, .tokens = trace->needs.tokens};
-    census->first = calloc(trace->n_events + 1, sizeof *census->first);
-    if (!census->first)
-        goto out;
-    for (size_t e = 0; e < trace->n_events; e++)
+    census->first = kvb_arena_take(&census->arena, trace->n_events + 1, sizeof *census->first);
+    for (size_t e = 0; census->first && e < trace->n_events; e++)
         census->first[e + 1] = census->first[e] + queries_of(&trace->events[e]);
-    census->visible = calloc(census->first[trace->n_events] * census->model->n_groups + 1, sizeof *census->visible);
-    if (census->visible)
-        err = places_walk(trace, NULL, visible_take, census);
-out:
+    if (census->first)
+        census->visible = kvb_arena_take(&census->arena, places_of(census) + 1, sizeof *census->visible);
+    const int err = census->visible ? places_walk(trace, NULL, visible_take, census) : -ENOMEM;
     if (err)
         kvb_census_free(census);
     return err;
@@ -93,18 +95,14 @@ static int runs_take(kvb_census *census, size_t place, const kvb_row_run *runs, 
 
 int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *census)
 {
-    census->run_first =
-        calloc(census->first[census->n_events] * census->model->n_groups + 1, sizeof *census->run_first);
+    census->run_first = kvb_arena_take(&census->arena, places_of(census) + 1, sizeof *census->run_first);
     return census->run_first ? places_walk(trace, wanted, runs_take, census) : -ENOMEM;
 }
 
 void kvb_census_free(kvb_census *census)
 {
-    free(census->first);
-    free(census->visible);
-    free(census->run_first);
     free(census->runs);
-    free(census->moved);
+    kvb_arena_free(&census->arena);
     *census = (kvb_census){0};
 }
 
@@ -151,15 +149,6 @@ static void rows_settle(kvb_sample *sample, const kvb_census *census)
     sample->n = kept;
 }
 
-/* Counter-based bits: splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014). */
-uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter)
-{
-    uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* Adds rows by chance, within the budget. */
 static int rows_draw(const kvb_census *census, const kvb_sample_options *o, double chance, kvb_sample *sample)
 {
@@ -196,7 +185,7 @@ static int event_rows(const kvb_census *census, const kvb_sample_options *o, siz
             continue;
         done = q;
         size_t number = census->first[event] + q;
-        uint64_t draw = kvb_sample_bits(~o->seed, number);
+        uint64_t draw = kvb_rng_bits(~o->seed, number);
         uint32_t layers[3] = {0, m->n_layers - 1, (uint32_t)(draw >> 32) % m->n_layers};
         while (layers[0] < layers[1] && kvb_group_scans(kvb_model_group(m, layers[0]))) /* layers that scan: no rows */
             layers[0]++;
@@ -230,7 +219,7 @@ static int events_sample(const kvb_census *census, const kvb_sample_options *o, 
         memmove(events + 2, events + 1, (n - 2) * sizeof *events);
         events[1] = last;
         for (size_t i = n - 1; i > 2; i--) { /* Fisher-Yates over 2 .. n-1 */
-            size_t j = 2 + kvb_sample_bits(o->seed ^ 0x6576656e74u, i) % (i - 1), swap = events[i];
+            size_t j = 2 + kvb_rng_bits(o->seed ^ 0x6576656e74u, i) % (i - 1), swap = events[i];
             events[i] = events[j];
             events[j] = swap;
         }

@@ -4,7 +4,9 @@
 #define KVB_SAMPLE_H
 
 #include "oracle/attention.h"
+#include "workloads/array.h"
 #include "workloads/history.h"
+#include "workloads/values.h"
 
 /*
  * What the queries of a trace see, found in two walks over the history. The first one counts the tokens that each query
@@ -25,6 +27,7 @@ typedef struct kvb_census {
     uint64_t tokens;      /* of the trace */
     kvb_moved_row *moved; /* [n_moved] rows that shifts make: kvb_history_moved() */
     size_t n_moved;
+    kvb_arena arena; /* of all but runs */
 } kvb_census;
 
 /* The place of query `number` in a layer. */
@@ -65,14 +68,12 @@ typedef struct kvb_sample {
 #define KVB_SAMPLE_MIN_ROWS 64u
 
 int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *options, kvb_sample *sample);
-/* 64 pseudo-random bits, the same for the same seed and counter. */
-uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter);
+void kvb_sample_free(kvb_sample *sample);
 
-/* The same as a number from 0 up to 1. */
+/* A number from 0 up to 1, the same for the same seed and counter. */
 static inline double kvb_sample_unit(uint64_t seed, uint64_t counter)
 {
-    return (double)(kvb_sample_bits(seed, counter) >> 11) * 0x1p-53;
+    return (double)(kvb_rng_bits(seed, counter) >> 11) * 0x1p-53;
 }
-void kvb_sample_free(kvb_sample *sample);
 
 #endif

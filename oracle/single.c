@@ -159,8 +159,6 @@ void kvb_single_free(kvb_single *s)
         }
         kvb_stored_close(&s->heads[h].k);
         kvb_stored_close(&s->heads[h].v);
-        free(s->heads[h].opinion.v_top);
-        free(s->heads[h].k_norm);
     }
     kvb_arena_free(&s->arena);
     free(s);
@@ -411,14 +409,16 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
 }
 
 /* Prepares a KV head for second opinions. */
-static int opinion_open(const kvb_problem *p, uint32_t cells, head_rows *head)
+static int opinion_open(kvb_single *s, head_rows *head)
 {
+    const kvb_problem *p = &s->call->problem;
     if (head->k_norm)
         return 0;
-    head->k_norm = malloc(((size_t)cells + 1) * sizeof *head->k_norm);
-    if (!head->k_norm || kvb_opinion_head_open(&head->opinion, p->v_dim))
+    head->k_norm = kvb_arena_take(&s->arena, (size_t)s->rows->cells + 1, sizeof *head->k_norm);
+    kvb_opinion_head_open(&head->opinion, p->v_dim, &s->arena);
+    if (s->arena.failed)
         return -ENOMEM;
-    for (uint32_t c = 0; c < cells; c++) {
+    for (uint32_t c = 0; c < s->rows->cells; c++) {
         head->k_norm[c] = kvb_opinion_take_k(&head->opinion, &head->k, c);
         kvb_opinion_take_v(&head->opinion, p->v_in_k ? &head->k : &head->v, c, p->v_dim);
     }
@@ -433,7 +433,7 @@ int kvb_single_opine(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
     kvb_attention_row rows[KVB_ATTENTION_ROWS];
     kvb_expect expect[KVB_ATTENTION_ROWS];
     int error = head_store(s, h);
-    error = error ? error : opinion_open(p, s->rows->cells, &s->heads[h]);
+    error = error ? error : opinion_open(s, &s->heads[h]);
     for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
         error = rows_begin(s, t, head + begin, n - begin, rows, expect, &some, why, why_bytes);
         if (error)

@@ -155,6 +155,7 @@ typedef struct work {
     size_t n_order;
     double *k_norm;     /* [rows] for second opinions; NULL: there are none */
     atomic_size_t next; /* to be solved: index in order, or an event for second opinions */
+    kvb_arena arena;    /* of all but scratch and stored rows */
 } work;
 
 /* ---- storing ------------------------------------------------------------------------------------------------ */
@@ -413,18 +414,17 @@ static void heads_solve(work *w)
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-static int worker_open(const work *w, const kvb_storages *stores, worker *me, size_t scratch)
+static int worker_open(work *w, const kvb_storages *stores, worker *me, size_t scratch)
 {
-    bool k_residual = kvb_storage_has_residual(&stores->k), v_residual = kvb_storage_has_residual(&stores->v);
     int err = 0;
-    me->q = malloc(w->row_set * stores->k.dim * sizeof *me->q);
+    me->q = kvb_arena_take(&w->arena, w->row_set * (size_t)stores->k.dim, sizeof *me->q);
     me->scratch = kvb_pages_alloc(scratch * sizeof *me->scratch);
-    me->seen = malloc(((size_t)w->visible_max + 1) * sizeof *me->seen);
-    if (k_residual)
+    me->seen = kvb_arena_take(&w->arena, (size_t)w->visible_max + 1, sizeof *me->seen);
+    if (kvb_storage_has_residual(&stores->k))
         err = kvb_stored_open(&me->k, &stores->k, w->visible_max);
-    if (!err && v_residual)
+    if (!err && kvb_storage_has_residual(&stores->v))
         err = kvb_stored_open(&me->v, &stores->v, w->visible_max);
-    return !err && me->q && me->scratch && me->seen ? 0 : -ENOMEM;
+    return !err && me->scratch ? 0 : -ENOMEM;
 }
 
 /* For the current group. stores: of one of its KV heads. */
@@ -442,52 +442,35 @@ static int buffers_open(work *w, const kvb_storages *stores)
     k_scratch += 2 * (size_t)stores->k.dim; /* moved_store() */
     scratch = scratch > k_scratch ? scratch : k_scratch;
     scratch = scratch > v_scratch ? scratch : v_scratch;
-    w->order = malloc((w->oracle->n_rows + 1) * sizeof *w->order);
-    w->workers = calloc(w->n_workers, sizeof *w->workers);
-    if (w->oracle->opinions)
-        w->k_norm = malloc((rows + 1) * sizeof *w->k_norm);
-    if (!w->order || !w->workers || (w->oracle->opinions && !w->k_norm))
-        return -ENOMEM;
-    for (uint32_t i = 0; !err && i < w->n_workers; i++)
+    w->lossless = !w->format_rows || (kvb_storage_is_exact(&stores->k) && kvb_storage_is_exact(&stores->v));
+    w->order = kvb_arena_take(&w->arena, w->oracle->n_rows + 1, sizeof *w->order);
+    w->workers = kvb_arena_take(&w->arena, w->n_workers, sizeof *w->workers);
+    w->k_norm = w->oracle->opinions ? kvb_arena_take(&w->arena, rows + 1, sizeof *w->k_norm) : NULL;
+    w->moved = moved ? kvb_arena_take(&w->arena, moved, sizeof *w->moved) : NULL;
+    w->moved_original = moved && !w->lossless ? kvb_arena_take(&w->arena, moved, sizeof *w->moved_original) : NULL;
+    for (uint32_t i = 0; !err && w->workers && i < w->n_workers; i++)
         err = worker_open(w, stores, &w->workers[i], scratch);
     if (!err && !kvb_storage_has_residual(&stores->k))
         err = kvb_stored_open(&w->k, &stores->k, rows);
     if (!err && !w->group->latent && !kvb_storage_has_residual(&stores->v))
         err = kvb_stored_open(&w->v, &stores->v, rows);
-    w->lossless = !w->format_rows || (kvb_storage_is_exact(&stores->k) && kvb_storage_is_exact(&stores->v));
-    if (!err && moved)
-        err = (w->moved = malloc(moved * sizeof *w->moved)) ? 0 : -ENOMEM;
-    if (err || w->lossless)
-        return err;
-    w->k_original = kvb_pages_alloc((rows * w->group->k_dim + 1) * sizeof *w->k_original);
-    w->v_original = kvb_pages_alloc((rows * w->group->v_dim + 1) * sizeof *w->v_original);
-    w->moved_original = malloc((moved + 1) * sizeof *w->moved_original);
-    return w->k_original && w->v_original && w->moved_original ? 0 : -ENOMEM;
+    w->k_original = w->lossless ? NULL : kvb_pages_alloc((rows * w->group->k_dim + 1) * sizeof *w->k_original);
+    w->v_original = w->lossless ? NULL : kvb_pages_alloc((rows * w->group->v_dim + 1) * sizeof *w->v_original);
+    return err || w->arena.failed || (!w->lossless && (!w->k_original || !w->v_original)) ? -ENOMEM : 0;
 }
 
 static void buffers_close(work *w)
 {
     for (uint32_t i = 0; w->workers && i < w->n_workers; i++) {
-        free(w->workers[i].q);
         kvb_pages_free(w->workers[i].scratch);
-        free(w->workers[i].seen);
         kvb_stored_close(&w->workers[i].k);
         kvb_stored_close(&w->workers[i].v);
     }
-    free(w->workers);
-    free(w->order);
-    free(w->k_norm);
     kvb_stored_close(&w->k);
     kvb_stored_close(&w->v);
     kvb_pages_free(w->k_original);
     kvb_pages_free(w->v_original);
-    free(w->moved);
-    free(w->moved_original);
-    w->moved = w->moved_original = NULL;
-    w->workers = NULL;
-    w->order = NULL;
-    w->k_norm = NULL;
-    w->k_original = w->v_original = NULL;
+    kvb_arena_free(&w->arena);
 }
 
 int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_oracle_options *options,

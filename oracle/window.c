@@ -37,7 +37,7 @@ typedef struct side {
 } side;
 
 struct kvb_window {
-    struct kvb_window_slot *slots[KVB_TRACE_SLOTS]; /* NULL: nothing was saved */
+    side *slots[KVB_TRACE_SLOTS]; /* lists of all sides, saved; NULL: nothing was saved */
     const kvb_oracle_state *state;
     side *sides;             /* [layers][2] K, V; V of latent rows has no heads */
     kvb_opinion_head *heads; /* [layers][most heads] */
@@ -57,21 +57,6 @@ struct kvb_window {
 
 /* ---- saving and loading ----------------------------------------------------------------------------------------- */
 
-/* The lists of a side from which all others follow. */
-typedef struct kept_side {
-    uint32_t cells;
-    uint64_t *token;
-    bool *own;
-    float *half;
-    block *blocks;
-    uint64_t clock;
-} kept_side;
-
-struct kvb_window_slot {
-    size_t n;
-    kept_side sides[];
-};
-
 static void *copy(const void *array, size_t bytes)
 {
     void *made = malloc(bytes + 1);
@@ -90,41 +75,39 @@ static size_t blocks_of(const side *s, uint32_t cells)
     return s->width ? cells / s->width : 0;
 }
 
-static void slot_free(struct kvb_window_slot *slot)
+/* Frees the lists from which all else follows. */
+static void lists_free(const side *s)
 {
-    for (size_t i = 0; slot && i < slot->n; i++) {
-        free(slot->sides[i].token);
-        free(slot->sides[i].own);
-        free(slot->sides[i].half);
-        free(slot->sides[i].blocks);
-    }
-    free(slot);
+    free(s->token);
+    free(s->own);
+    free(s->half);
+    free(s->blocks);
 }
 
-static void window_slots_free(kvb_window *w)
+static void slot_free(const kvb_window *w, uint32_t number)
 {
-    for (uint32_t i = 0; i < KVB_TRACE_SLOTS; i++)
-        slot_free(w->slots[i]);
+    for (size_t i = 0; w->slots[number] && i < 2 * (size_t)w->state->model->n_layers; i++)
+        lists_free(&w->slots[number][i]);
+    free(w->slots[number]);
 }
 
 int kvb_window_save(kvb_window *w, uint32_t number)
 {
     const size_t n = 2 * (size_t)w->state->model->n_layers;
-    struct kvb_window_slot *slot = calloc(1, sizeof *slot + n * sizeof *slot->sides);
+    side *slot = calloc(n, sizeof *slot);
     if (!slot)
         return -ENOMEM;
-    slot_free(w->slots[number]);
+    slot_free(w, number);
     w->slots[number] = slot;
     for (size_t i = 0; i < n; i++) {
         const side *s = &w->sides[i];
-        kept_side *kept = &slot->sides[slot->n++];
-        *kept = (kept_side){.cells = s->cells,
-                            .token = copy(s->token, s->cells * sizeof *s->token),
-                            .own = copy(s->own, s->cells * sizeof *s->own),
-                            .half = copy(s->half, half_floats(s, s->cells) * sizeof *s->half),
-                            .blocks = copy(s->blocks, blocks_of(s, s->cells) * sizeof *s->blocks),
-                            .clock = s->clock};
-        if (!kept->token || !kept->own || !kept->half || !kept->blocks)
+        slot[i] = (side){.cells = s->cells,
+                         .token = copy(s->token, s->cells * sizeof *s->token),
+                         .own = copy(s->own, s->cells * sizeof *s->own),
+                         .half = copy(s->half, half_floats(s, s->cells) * sizeof *s->half),
+                         .blocks = copy(s->blocks, blocks_of(s, s->cells) * sizeof *s->blocks),
+                         .clock = s->clock};
+        if (!slot[i].token || !slot[i].own || !slot[i].half || !slot[i].blocks)
             return -ENOMEM;
     }
     return 0;
@@ -132,10 +115,9 @@ int kvb_window_save(kvb_window *w, uint32_t number)
 
 void kvb_window_load(kvb_window *w, uint32_t number)
 {
-    const struct kvb_window_slot *slot = w->slots[number];
-    for (size_t i = 0; i < slot->n; i++) {
+    for (size_t i = 0; i < 2 * (size_t)w->state->model->n_layers; i++) {
         side *s = &w->sides[i];
-        const kept_side *kept = &slot->sides[i];
+        const side *kept = &w->slots[number][i];
         if (!s->cells)
             continue;
         memcpy(s->token, kept->token, kept->cells * sizeof *s->token);
@@ -491,36 +473,32 @@ const kvb_opinion_head *kvb_window_opinion(kvb_window *w, const kvb_expect *expe
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-static int layer_open(kvb_window *w, uint32_t layer)
+static void layer_open(kvb_window *w, uint32_t layer)
 {
     const kvb_group *g = kvb_model_group(w->state->model, layer);
     const kvb_storages *storages = kvb_state_storages(w->state, layer, 0);
-    int error = 0;
-    for (int v = 0; v < (g->latent ? 1 : 2) && !error; v++) {
+    for (int v = 0; v < (g->latent ? 1 : 2); v++) {
         side *s = &w->sides[2 * (size_t)layer + v];
         *s = (side){.storages = storages, .is_v = v, .layer = layer, .heads = g->kv_heads};
         const kvb_storage *store = storage_of(s, 0);
         s->dim = store->dim;
         s->width = store->codec && store->format->residual_cells ? store->format->residual_cells : 1;
-        s->stored = calloc(s->heads, sizeof *s->stored);
+        s->stored = kvb_arena_take(&w->arena, s->heads, sizeof *s->stored);
         size_t scratch = kvb_stored_scratch(store), rows = 2 * (size_t)s->width * s->dim;
         w->coding_scratch = w->coding_scratch > scratch ? w->coding_scratch : scratch;
         w->coding_block = w->coding_block > rows ? w->coding_block : rows;
-        error = s->stored ? 0 : -ENOMEM;
     }
-    for (uint32_t h = 0; h < g->kv_heads && !error; h++)
-        error = kvb_opinion_head_open(&w->heads[(size_t)layer * w->most_heads + h], g->v_dim);
-    return error;
+    for (uint32_t h = 0; h < g->kv_heads; h++)
+        kvb_opinion_head_open(&w->heads[(size_t)layer * w->most_heads + h], g->v_dim, &w->arena);
 }
 
 int kvb_window_open(const kvb_oracle *oracle, kvb_window **window)
 {
     const kvb_model *m = oracle->state->model;
     kvb_window *w = calloc(1, sizeof *w);
-    int error = w ? 0 : -ENOMEM;
     *window = w;
-    if (error)
-        return error;
+    if (!w)
+        return -ENOMEM;
     w->state = oracle->state;
     for (uint32_t g = 0; g < m->n_groups; g++)
         w->most_heads = w->most_heads > m->groups[g].kv_heads ? w->most_heads : m->groups[g].kv_heads;
@@ -530,11 +508,11 @@ int kvb_window_open(const kvb_oracle *oracle, kvb_window **window)
     w->k_norm = kvb_arena_take(&w->arena, heads, sizeof *w->k_norm);
     w->terms = kvb_arena_take(&w->arena, KVB_MODEL_WIDTH, sizeof *w->terms);
     w->o = kvb_arena_take(&w->arena, KVB_MODEL_WIDTH, sizeof *w->o);
-    error = w->arena.failed ? -ENOMEM : 0;
-    for (uint32_t layer = 0; layer < m->n_layers && !error; layer++)
-        error = kvb_group_scans(kvb_model_group(m, layer)) ? 0 : layer_open(w, layer);
+    for (uint32_t layer = 0; layer < m->n_layers && !w->arena.failed; layer++)
+        if (!kvb_group_scans(kvb_model_group(m, layer)))
+            layer_open(w, layer);
     w->coding = kvb_arena_take(&w->arena, w->coding_scratch + w->coding_block + 1, sizeof *w->coding);
-    return error || !w->coding ? -ENOMEM : 0;
+    return w->arena.failed ? -ENOMEM : 0;
 }
 
 void kvb_window_free(kvb_window *w)
@@ -545,19 +523,12 @@ void kvb_window_free(kvb_window *w)
         side *s = &w->sides[i];
         for (uint32_t h = 0; s->stored && h < s->heads; h++)
             kvb_stored_close(&s->stored[h]);
-        free(s->stored);
-        free(s->token);
-        free(s->own);
-        free(s->half);
-        free(s->blocks);
+        lists_free(s);
     }
-    for (size_t i = 0; i < (size_t)w->state->model->n_layers * w->most_heads; i++) {
-        if (w->heads)
-            free(w->heads[i].v_top);
-        if (w->k_norm)
-            free(w->k_norm[i]);
-    }
-    window_slots_free(w);
+    for (size_t i = 0; w->k_norm && i < (size_t)w->state->model->n_layers * w->most_heads; i++)
+        free(w->k_norm[i]);
+    for (uint32_t i = 0; i < KVB_TRACE_SLOTS; i++)
+        slot_free(w, i);
     kvb_arena_free(&w->arena);
     free(w->runs);
     free(w->scratch);

@@ -11,7 +11,7 @@
 #include "harness/replay/pass.h"
 #include "oracle/claim.h"
 #include "oracle/opinion.h"
-#include "oracle/sample.h"
+#include "workloads/values.h"
 
 #define WORST "; the worst: " /* begins a reason's part on the worst error */
 
@@ -460,7 +460,7 @@ static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, c
     const kvb_problem *problem = &p->call.args.problem;
     uint64_t number = (((uint64_t)place->event << 16 | place->layer) << 16 | place->query) << 12 | place->head;
     kvb_expect wanted = *place, actual;
-    if (kvb_sample_bits(p->options->oracle->seed + p->number, number) % MOVED_EACH)
+    if (kvb_rng_bits(p->options->oracle->seed + p->number, number) % MOVED_EACH)
         return 0;
     wanted.visible = visible;
     int error = kvb_window_solve(p->window, &wanted, of, &actual);

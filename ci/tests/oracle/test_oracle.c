@@ -947,7 +947,9 @@ static void a_head_by_hand(void **state)
     const kvb_stored v = {.rows = rows, .sizes = sizes, .dim = 3}, k = {.rows = keys, .dim = 2},
                      sized = {.rows = rows, .sizes = keys, .dim = 2};
     kvb_opinion_head head;
-    assert_int_equal(kvb_opinion_head_open(&head, 2), 0);
+    kvb_arena arena = {0};
+    kvb_opinion_head_open(&head, 2, &arena);
+    assert_false(arena.failed);
     kvb_opinion_take_v(&head, &v, 0, 2);
     assert_true(head.v_top[0] == 2 && head.v_top[1] == 3 && head.v_least == 2 && head.v_most == 3 && head.finite);
     kvb_opinion_take_v(&head, &v, 1, 2);
@@ -958,7 +960,7 @@ static void a_head_by_hand(void **state)
     head.finite = true;
     assert_true(kvb_opinion_take_k(&head, &k, 1) == 6 && head.finite);
     assert_true(isnan(kvb_opinion_take_k(&head, &k, 2)) && !head.finite);
-    free(head.v_top);
+    kvb_arena_free(&arena);
 }
 
 /* The bound of an element: every V may be as far from o as the channel's largest, and has the row's mean errors. */
