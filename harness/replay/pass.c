@@ -146,21 +146,23 @@ static int layer_run(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_t
     const bool scans = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer));
     const float *k = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_K, layer, fed->tokens, fed->n);
     const float *v = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_V, layer, fed->tokens, fed->n);
-    kvb_play_spec spec;
+    kvb_attend_spec spec;
+    kvb_scan_spec states;
     p->place->doing = scans ? "in the cache's fetch_states" : "in the cache's update_and_fetch";
     const double started = kvb_pass_clock(p);
-    const int error = kvb_play_layer(p->cache, scans, layer, p->feeding.positions, k, v, fed->n, &spec);
+    const int error = scans ? kvb_cache_fetch_states(p->cache, layer, p->feeding.positions, fed->n, &states)
+                            : kvb_cache_update_and_fetch(p->cache, layer, p->feeding.positions, k, v, fed->n, &spec);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     if (error)
         return kvb_pass_refuse(p, error, scans ? "fetch_states" : "update_and_fetch", kvb_cache_why(p->cache));
     kvb_made made = {.layer = layer, .fed = fed, .traffic = traffic};
     if (scans) {
         made.kind = KVB_CALL_SCANS;
-        made.states = &spec.scan;
+        made.states = &states;
         return layer_scan(p, &made);
     }
     made.kind = KVB_CALL_ATTENDS;
-    made.spec = &spec.attend;
+    made.spec = &spec;
     return layer_attend(p, &made);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workloads/live/play.h"
+#include "workloads/array.h"
 #include "workloads/files.h"
 
 static bool exact_supports(const kvb_problem *p, char *why, size_t why_bytes)
@@ -93,21 +93,10 @@ const kvb_kernel kvb_live_kernel_exact = {
 
 /* ---- the op: one layer of one step over any cache and kernel ------------------------------------------------------ */
 
-void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new)
+static int refused(kvb_live_op *op, int error)
 {
-    op->n_fed = kvb_cache_feed(op->cache, &op->ordinals);
-    op->n_new = n_new;
-}
-
-/* kvb_play_layer(), with why. */
-static int layer_take(kvb_live_op *op, bool scans, uint32_t layer, const uint32_t *positions, const float *k,
-                      const float *v, uint32_t n_tok, kvb_play_spec *spec)
-{
-    *spec = (kvb_play_spec){.scan = {.n_tok = 0}};
-    const int err = kvb_play_layer(op->cache, scans, layer, positions, k, v, n_tok, spec);
-    if (err)
-        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
-    return err;
+    return kvb_why_set(error, op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name,
+                       kvb_cache_why(op->cache));
 }
 
 /*
@@ -120,16 +109,15 @@ static int update_and_attend(kvb_live_op *op, const float *q, const float *k, co
     const float *const rows[KVB_ROWS_KINDS] = {q, k, v};
     if (op->recorder)
         kvb_recorder_rows(op->recorder, layer, op->ordinals, n_tok, op->n_new, rows);
-    kvb_play_spec spec;
-    int err = layer_take(op, false, layer, positions, k, v, n_tok, &spec);
-    if (!err)
-        err = kvb_call_prepare(&op->call, &spec.attend, q, n_tok, op->why, sizeof op->why);
+    kvb_attend_spec spec;
+    int err = kvb_cache_update_and_fetch(op->cache, layer, positions, k, v, n_tok, &spec);
+    if (err)
+        return refused(op, err);
+    err = kvb_call_prepare(&op->call, &spec, q, n_tok, op->why, sizeof op->why);
     if (err)
         return err;
     err = kvb_call_run(&op->call, out, NULL);
-    if (err)
-        snprintf(op->why, sizeof op->why, "kernel %s failed", op->call.kernel->name);
-    return err;
+    return err ? kvb_why_set(err, op->why, sizeof op->why, "kernel %s failed", op->call.kernel->name) : 0;
 }
 
 /* Fetches the states of a layer that scans. constants [KVB_CONSTANTS]: to be recorded. */
@@ -138,10 +126,8 @@ static int states_take(kvb_live_op *op, const uint32_t *positions, uint32_t n_to
 {
     for (int c = 0; op->recorder && c < KVB_CONSTANTS; c++)
         op->recorder->constant[c][layer] = constants[c];
-    kvb_play_spec spec;
-    int err = layer_take(op, true, layer, positions, NULL, NULL, n_tok, &spec);
-    op->states = spec.scan;
-    return err;
+    const int err = kvb_cache_fetch_states(op->cache, layer, positions, n_tok, &op->states);
+    return err ? refused(op, err) : 0;
 }
 
 /* Calls its convolution, and later its recurrence, over all fed tokens. x: inputs as in kernels/scan.h; out f32. */
@@ -155,9 +141,7 @@ static int scan_layer(kvb_live_op *op, uint32_t layer, bool conv, const kvb_scan
     if (err)
         return err;
     err = kvb_scan_call_run(&op->scan, out);
-    if (err)
-        snprintf(op->why, sizeof op->why, "kernel %s failed", op->scan.kernel->name);
-    return err;
+    return err ? kvb_why_set(err, op->why, sizeof op->why, "kernel %s failed", op->scan.kernel->name) : 0;
 }
 
 /* ---- products and norms ------------------------------------------------------------------------------------------ */
@@ -441,41 +425,31 @@ static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, 
 
 /* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
-static int block_grow(float **at, size_t *held, size_t floats)
+void kvb_live_op_free(kvb_live_op *op)
 {
-    if (floats <= *held)
-        return 0;
-    float *block = realloc(*at, floats * sizeof *block);
-    if (!block)
-        return -ENOMEM;
-    *at = block;
-    *held = floats;
-    return 0;
+    kvb_call_free(&op->call);
+    kvb_scan_call_free(&op->scan);
+    free(op->block);
+    free(op->scan_block);
 }
 
-void kvb_forward_free(kvb_forward *work)
+int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t *tok, const uint32_t *positions,
+                      float *logits)
 {
-    free(work->block);
-    free(work->scan_block);
-    *work = (kvb_forward){0};
-}
-
-int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op *op, const int32_t *tok,
-                      const uint32_t *positions, uint32_t n, uint32_t n_new, float *logits)
-{
+    const uint32_t n = op->n_fed, n_new = op->n_new;
     const kvb_model_config *c = &weights->config;
     const kvb_group g = kvb_model_config_group(c);
     size_t hidden = c->hidden, q_row = (size_t)g.heads * g.k_dim, out_row = (size_t)g.heads * g.v_dim;
     size_t k_row = (size_t)g.kv_heads * g.k_dim, v_row = g.latent ? 0 : (size_t)g.kv_heads * g.v_dim;
     size_t o_row = c->kv_lora_rank ? (size_t)c->heads * c->v_dim : out_row;
     size_t latent = c->kv_lora_rank ? (size_t)c->heads * c->head_dim + c->kv_lora_rank + c->rope_dim + o_row : 0;
-    int err = block_grow(&work->block, &work->block_floats,
-                         n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent);
+    const size_t floats = n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent;
+    int err = kvb_array_reserve(&op->block, &op->block_room, floats, sizeof *op->block);
     if (!err && c->scan.heads)
-        err = block_grow(&work->scan_block, &work->scan_floats, mixer_floats(c, n));
+        err = kvb_array_reserve(&op->scan_block, &op->scan_room, mixer_floats(c, n), sizeof *op->scan_block);
     if (err)
         return kvb_why_set(err, op->why, sizeof op->why, "no memory for a step of %u tokens", n);
-    float *x = work->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * k_row, *attended = v + n * v_row;
+    float *x = op->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * k_row, *attended = v + n * v_row;
     float *row = attended + n * out_row, *gate = row + hidden, *up = gate + c->ffn, *heads = up + c->ffn;
 
     for (size_t t = 0; t < n; t++)
@@ -483,7 +457,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         const kvb_layer_weights *w = &weights->layers[layer];
         if (kvb_model_config_scans(c, layer)) {
-            err = mixer_forward(c, w, work->scan_block, op, positions, n, layer, x);
+            err = mixer_forward(c, w, op->scan_block, op, positions, n, layer, x);
             if (err)
                 return err;
             for (size_t t = 0; t < n; t++)

@@ -39,25 +39,18 @@ typedef struct kvb_live_op {
     const uint64_t *ordinals; /* of the fed tokens */
     uint32_t n_fed, n_new;    /* fed tokens; the last n_new of them are the step's own */
     kvb_scan_spec states;     /* of the last layer that scans */
+    /* working memory, grown as needed; zero at first */
+    float *block, *scan_block; /* the latter of layers that scan */
+    size_t block_room, scan_room;
     char why[192];
 } kvb_live_op;
 
-/* Begins a step: the cache has a plan, whose last n_new fed tokens are new. */
-void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
+void kvb_live_op_free(kvb_live_op *op);
 
-/* Working memory of a forward pass, grown as needed; zero at first. */
-typedef struct kvb_forward {
-    float *block;
-    size_t block_floats;
-    float *scan_block; /* of layers that scan */
-    size_t scan_floats;
-} kvb_forward;
-
-/* tok [n]: vocabulary ids, positions [n]; logits [n_new][vocab] of the last n_new tokens. 0, -ENOMEM, or the op's error
- * (op->why). */
-int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op *op, const int32_t *tok,
-                      const uint32_t *positions, uint32_t n, uint32_t n_new, float *logits);
-void kvb_forward_free(kvb_forward *work);
+/* Of the op's step, whose plan the cache has. tok [n_fed]: vocabulary ids, positions [n_fed]; logits [n_new][vocab] of the
+ * last n_new tokens. 0, -ENOMEM, or the op's error (op->why). */
+int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t *tok, const uint32_t *positions,
+                      float *logits);
 
 /* Greedy sampling: ids of the n largest logits, best first; of equal ones the lower id first. n <= vocab. */
 void kvb_model_best(const float *logits, uint32_t vocab, uint32_t n, int32_t *best);

@@ -20,20 +20,13 @@ int kvb_play_plan(kvb_cache *cache, const kvb_event *event, uint32_t from, uint3
                           : kvb_cache_begin_step_tokens(cache, seqs, event->tok && known ? event->tok + from : NULL, n);
 }
 
-int kvb_play_layer(kvb_cache *cache, bool scans, uint32_t layer, const uint32_t *positions, const float *k,
-                   const float *v, uint32_t n, kvb_play_spec *spec)
-{
-    return scans ? kvb_cache_fetch_states(cache, layer, positions, n, &spec->scan)
-                 : kvb_cache_update_and_fetch(cache, layer, positions, k, v, n, &spec->attend);
-}
-
 int kvb_play_tokens(kvb_cache *cache, uint32_t seq, const int32_t *tokens, uint32_t n)
 {
     static const float zeros[KVB_PLAY_STEP * 16];
     static uint32_t seqs[KVB_PLAY_STEP], positions[KVB_PLAY_STEP];
     int error = 0;
     for (uint32_t from = 0, some; from < n && !error; from += some) {
-        kvb_play_spec spec;
+        kvb_attend_spec spec;
         some = n - from < KVB_PLAY_STEP ? n - from : KVB_PLAY_STEP;
         for (uint32_t i = 0; i < some; i++) {
             seqs[i] = seq;
@@ -41,7 +34,7 @@ int kvb_play_tokens(kvb_cache *cache, uint32_t seq, const int32_t *tokens, uint3
         }
         error = kvb_cache_begin_step_tokens(cache, seqs, tokens ? tokens + from : NULL, some);
         if (!error)
-            error = kvb_play_layer(cache, false, 0, positions, zeros, zeros, some, &spec);
+            error = kvb_cache_update_and_fetch(cache, 0, positions, zeros, zeros, some, &spec);
     }
     return error;
 }

@@ -11,15 +11,6 @@
 bool kvb_play_admits(const kvb_cache *cache, const kvb_event *event, uint32_t from, uint32_t n);
 /* Plans the step of these tokens. known: passes their vocabulary ids, if the event has them. */
 int kvb_play_plan(kvb_cache *cache, const kvb_event *event, uint32_t from, uint32_t n, bool known);
-/* The spec of a layer's call: the member for the kind of its group. */
-typedef struct kvb_play_spec {
-    kvb_attend_spec attend;
-    kvb_scan_spec scan;
-} kvb_play_spec;
-/* Brings the fed tokens to a layer: stores their K and V rows [n][kv_heads][dim], or fetches the layer's states (K and
- * V are then not read). positions [n]. */
-int kvb_play_layer(kvb_cache *cache, bool scans, uint32_t layer, const uint32_t *positions, const float *k,
-                   const float *v, uint32_t n, kvb_play_spec *spec);
 /* Brings n further tokens of a sequence to a cache of one layer that attends, in steps of at most KVB_PLAY_STEP. Rows
  * are zeros, of at most 16 elements for K and for V. tokens [n]: vocabulary ids, or NULL. Ends with the first error. */
 #define KVB_PLAY_STEP 4096u

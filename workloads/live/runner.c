@@ -2,6 +2,7 @@
 /* The live runner: control calls, what to feed, and the forward pass. */
 #include "workloads/live/runner.h"
 
+#include "workloads/array.h"
 #include "workloads/files.h"
 #include "workloads/live/play.h"
 
@@ -66,9 +67,7 @@ void kvb_runner_close(kvb_runner *r)
     kvb_cache_close(r->cache);
     kvb_slot_files_close(&r->slots);
     kvb_history_free(r->history);
-    kvb_call_free(&r->op.call);
-    kvb_scan_call_free(&r->op.scan);
-    kvb_forward_free(&r->work);
+    kvb_live_op_free(&r->op);
     free(r->tok);
     free(r->pos);
     free(r->fed_tok);
@@ -80,43 +79,12 @@ void kvb_runner_close(kvb_runner *r)
 /* Makes room for n more tokens and their logits, before the cache changes. */
 static int reserve_tokens(kvb_runner *r, uint32_t n)
 {
-    if (r->n_tokens + n > r->max_tokens) {
-        uint64_t max = 2 * (r->n_tokens + n);
-        int32_t *tok = realloc(r->tok, max * sizeof *tok);
-        if (!tok)
-            return no_memory(r);
-        r->tok = tok;
-        uint32_t *pos = realloc(r->pos, max * sizeof *pos);
-        if (!pos)
-            return no_memory(r);
-        r->pos = pos;
-        r->max_tokens = max;
-    }
-    size_t floats = (size_t)n * r->weights->config.vocab;
-    if (floats > r->logits_floats) {
-        float *logits = realloc(r->logits, floats * sizeof *logits);
-        if (!logits)
-            return no_memory(r);
-        r->logits = logits;
-        r->logits_floats = floats;
-    }
-    return 0;
-}
-
-static int reserve_fed(kvb_runner *r, uint32_t n)
-{
-    if (n <= r->max_fed)
-        return 0;
-    int32_t *tok = realloc(r->fed_tok, n * sizeof *tok);
-    if (!tok)
-        return no_memory(r);
-    r->fed_tok = tok;
-    uint32_t *pos = realloc(r->fed_pos, n * sizeof *pos);
-    if (!pos)
-        return no_memory(r);
-    r->fed_pos = pos;
-    r->max_fed = n;
-    return 0;
+    const size_t all = r->n_tokens + n, floats = (size_t)n * r->weights->config.vocab;
+    return kvb_array_reserve(&r->tok, &r->tok_room, all, sizeof *r->tok) ||
+                   kvb_array_reserve(&r->pos, &r->pos_room, all, sizeof *r->pos) ||
+                   kvb_array_reserve(&r->logits, &r->logits_room, floats, sizeof *r->logits)
+               ? no_memory(r)
+               : 0;
 }
 
 /* Records an event that the cache has taken. A proposal gets the positions of its nodes. */
@@ -134,28 +102,20 @@ static int forward(kvb_runner *r, kvb_event *event)
     int err = record(r, event);
     if (err)
         return err;
-    const uint32_t asked = event->n - r->not_asked;
-    kvb_live_op_begin(&r->op, asked);
-    uint32_t n = r->op.n_fed;
-    assert(n >= asked && "a plan feeds at least its own tokens");
-    err = reserve_fed(r, n);
-    if (err)
-        return err;
-    for (uint32_t i = 0; i < n; i++) {
-        assert(r->op.ordinals[i] < r->n_tokens);
-        r->fed_tok[i] = r->tok[r->op.ordinals[i]];
-        r->fed_pos[i] = r->pos[r->op.ordinals[i]];
+    kvb_live_op *op = &r->op;
+    op->n_new = event->n - r->not_asked;
+    op->n_fed = kvb_cache_feed(r->cache, &op->ordinals);
+    assert(op->n_fed >= op->n_new && "a plan feeds at least its own tokens");
+    if (kvb_array_reserve(&r->fed_tok, &r->fed_tok_room, op->n_fed, sizeof *r->fed_tok) ||
+        kvb_array_reserve(&r->fed_pos, &r->fed_pos_room, op->n_fed, sizeof *r->fed_pos))
+        return no_memory(r);
+    for (uint32_t i = 0; i < op->n_fed; i++) {
+        assert(op->ordinals[i] < r->n_tokens);
+        r->fed_tok[i] = r->tok[op->ordinals[i]];
+        r->fed_pos[i] = r->pos[op->ordinals[i]];
     }
-    err = kvb_model_forward(r->weights, &r->work, &r->op, r->fed_tok, r->fed_pos, n, asked, r->logits);
-    if (err)
-        snprintf(r->why, sizeof r->why, "%s", r->op.why);
-    return err;
-}
-
-static int no_room(kvb_runner *r, uint32_t n)
-{
-    return kvb_why_set(-ENOSPC, r->why, sizeof r->why, "%s has no room for a step of %u tokens",
-                       kvb_cache_type_of(r->cache)->name, n);
+    err = kvb_model_forward(r->weights, op, r->fed_tok, r->fed_pos, r->logits);
+    return err ? kvb_why_set(err, r->why, sizeof r->why, "%s", op->why) : 0;
 }
 
 /* The error of a step that the cache admitted. A refusal for lack of room is now a fault of the cache. */
@@ -168,13 +128,14 @@ static int step_failed(kvb_runner *r, int err, uint32_t n)
                        kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
 }
 
-/* A step without its first `found` tokens, which their sequence has already. */
+/* A step or proposal without its first `found` tokens, which their sequence has already. */
 static int step_rest(kvb_runner *r, kvb_event *event, uint32_t found)
 {
     const uint32_t n = event->n - found;
     r->not_asked = found;
     if (!kvb_play_admits(r->cache, event, found, n))
-        return no_room(r, n);
+        return kvb_why_set(-ENOSPC, r->why, sizeof r->why, "%s has no room for a step of %u tokens",
+                           kvb_cache_type_of(r->cache)->name, n);
     int err = kvb_play_plan(r->cache, event, found, n, true);
     if (err)
         return step_failed(r, err, n);
@@ -250,15 +211,7 @@ int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parent
                        .seq = (uint32_t *)(uintptr_t)seq,
                        .tok = (int32_t *)(uintptr_t)tok,
                        .parents = (int32_t *)(uintptr_t)parents};
-    if (!kvb_play_admits(r->cache, &event, 0, n))
-        return no_room(r, n);
-    err = kvb_play_plan(r->cache, &event, 0, n, true);
-    if (err)
-        return step_failed(r, err, n);
-    r->not_asked = 0;
-    memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
-    r->n_tokens += n;
-    return forward(r, &event);
+    return step_rest(r, &event, 0);
 }
 
 int32_t kvb_runner_best(const kvb_runner *r, uint32_t i, uint32_t rank)

@@ -31,17 +31,16 @@ typedef struct kvb_runner {
     kvb_allocator allocator; /* of the cache */
     kvb_cache *cache;
     kvb_live_op op;
-    kvb_forward work;
     /* every token so far, by ordinal */
     int32_t *tok;
     uint32_t *pos;
-    uint64_t n_tokens, max_tokens;
-    /* of the current step: the fed tokens, [max_fed] */
+    uint64_t n_tokens;
+    size_t tok_room, pos_room;
+    /* of the current step: the fed tokens */
     int32_t *fed_tok;
     uint32_t *fed_pos;
-    uint32_t max_fed;
     float *logits; /* [new tokens of the last step][vocab] */
-    size_t logits_floats;
+    size_t fed_tok_room, fed_pos_room, logits_room;
     uint32_t not_asked;   /* first tokens of the last step without logits: the cache had their rows */
     kvb_history *history; /* of the events so far; checks each event as the trace reader does */
     kvb_slot_files slots; /* opened by the first save */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,7 @@ typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, 
  * spread * exp(N / 2), taps are N(0, 1/width), others N(spread, 1). Strong V and O and sharp attention (gains on q and
  * K) make the next token depend on the context, not only on the last token. Without that, greedy decoding of random
  * weights falls into short cycles. */
-typedef struct tensor_kind {
+typedef struct kvb_tensor_kind {
     const char *name;
     size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
     side rows, columns;
@@ -158,8 +157,8 @@ static bool is_absent(const kvb_model_config *c, const tensor_kind *kind, size_t
     return !has[kind->models];
 }
 
-/* The kind of tensor i of the model (embedding, layers, norm, lm head, `added`, `scanning`), and its layer; NULL: past
- * the last. Absent tensors keep their number. */
+/* The kind of tensor i of all models (embedding, layers, norm, lm head, `added`, `scanning`), and its layer. Absent tensors
+ * keep their number. */
 static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *layer)
 {
     size_t in_layers = IN_LAYER * c->layers;
@@ -179,7 +178,7 @@ static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *l
         return &added[i % ADDED];
     i -= ADDED * c->layers;
     *layer = i / SCANNING;
-    return *layer < c->layers ? &scanning[i % SCANNING] : NULL;
+    return &scanning[i % SCANNING];
 }
 
 static float **pointer_of(kvb_weights *w, const tensor_kind *kind, size_t layer)
@@ -253,103 +252,79 @@ int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_byte
     return 0;
 }
 
+/* Describes tensor number i of all models, without its data. False: this model lacks it. */
+static bool tensor_take(const kvb_model_config *c, size_t i, kvb_weight *weight)
+{
+    const tensor_kind *kind = kind_at(c, i, &weight->layer);
+    if (is_absent(c, kind, weight->layer))
+        return false;
+    if (weight->layer == SIZE_MAX)
+        snprintf(weight->name, sizeof weight->name, "%s", kind->name);
+    else
+        snprintf(weight->name, sizeof weight->name, "model.layers.%zu.%s", weight->layer, kind->name);
+    weight->shape[0] = side_length(c, kind->rows);
+    weight->shape[1] = side_length(c, kind->columns);
+    weight->n_dims = kind->columns == SIDE_ONE ? 1 : 2;
+    weight->n = weight->shape[0] * weight->shape[1];
+    weight->number = i;
+    weight->kind = kind;
+    return true;
+}
+
 int kvb_weights_open(const kvb_model_config *config, kvb_weights **weights, char *why, size_t why_bytes)
 {
     int err = kvb_model_config_check(config, why, why_bytes);
     if (err)
         return err;
-    err = -ENOMEM;
-    snprintf(why, why_bytes, "no memory for the model's weights");
+    const size_t all = OUTSIDE + (IN_LAYER + ADDED + SCANNING) * config->layers;
     kvb_weights *w = calloc(1, sizeof *w);
-    if (!w)
-        goto fail;
-    w->config = *config;
-    w->layers = calloc(config->layers, sizeof *w->layers);
-    if (!w->layers)
-        goto fail;
-
-    size_t layer;
-    const tensor_kind *kind;
-    for (size_t i = 0; (kind = kind_at(config, i, &layer)); i++)
-        if (!is_absent(config, kind, layer))
-            w->block_floats += side_length(config, kind->rows) * side_length(config, kind->columns);
-    w->block = calloc(w->block_floats, sizeof *w->block);
-    if (!w->block)
-        goto fail;
-
-    float *next = w->block;
-    for (size_t i = 0; (kind = kind_at(config, i, &layer)); i++)
-        if (!is_absent(config, kind, layer)) {
-            *pointer_of(w, kind, layer) = next;
-            next += side_length(config, kind->rows) * side_length(config, kind->columns);
-        }
+    if (w) {
+        w->config = *config;
+        w->layers = calloc(config->layers, sizeof *w->layers);
+        w->tensors = calloc(all, sizeof *w->tensors);
+    }
+    const bool fits = w && w->layers && w->tensors;
+    for (size_t i = 0; i < all && fits; i++)
+        if (tensor_take(config, i, &w->tensors[w->n_tensors]))
+            w->block_floats += w->tensors[w->n_tensors++].n;
+    float *next = fits ? w->block = calloc(w->block_floats, sizeof *w->block) : NULL;
+    if (!next) {
+        kvb_weights_close(w);
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory for the model's weights");
+    }
+    for (kvb_weight *t = w->tensors; t < w->tensors + w->n_tensors; next += t++->n)
+        *pointer_of(w, t->kind, t->layer) = t->data = next;
     if (config->tied)
         w->lm_head = w->embed;
     *weights = w;
     return 0;
-fail:
-    kvb_weights_close(w);
-    return err;
 }
 
 void kvb_weights_close(kvb_weights *weights)
 {
     if (!weights)
         return;
+    free(weights->tensors);
     free(weights->block);
     free(weights->layers);
     free(weights);
 }
 
-/* Describes a tensor of a kind. */
-static void weight_of(const kvb_weights *w, const tensor_kind *kind, size_t layer, kvb_weight *weight)
-{
-    if (layer == SIZE_MAX)
-        snprintf(weight->name, sizeof weight->name, "%s", kind->name);
-    else
-        snprintf(weight->name, sizeof weight->name, "model.layers.%zu.%s", layer, kind->name);
-    weight->shape[0] = side_length(&w->config, kind->rows);
-    weight->shape[1] = side_length(&w->config, kind->columns);
-    weight->n_dims = kind->columns == SIDE_ONE ? 1 : 2;
-    weight->n = weight->shape[0] * weight->shape[1];
-    weight->data = *pointer_of((kvb_weights *)(uintptr_t)w, kind, layer);
-}
-
-bool kvb_weights_at(const kvb_weights *weights, size_t i, kvb_weight *weight)
-{
-    size_t layer, present = 0;
-    const tensor_kind *kind;
-    for (size_t at = 0; (kind = kind_at(&weights->config, at, &layer)); at++) {
-        if (is_absent(&weights->config, kind, layer))
-            continue;
-        if (present++ == i) {
-            weight_of(weights, kind, layer, weight);
-            return true;
-        }
-    }
-    return false;
-}
-
 void kvb_weights_seed(kvb_weights *weights, uint64_t seed)
 {
-    size_t layer;
-    const tensor_kind *kind;
-    for (size_t i = 0; (kind = kind_at(&weights->config, i, &layer)); i++) {
-        if (is_absent(&weights->config, kind, layer))
-            continue;
-        kvb_weight weight;
-        weight_of(weights, kind, layer, &weight);
+    for (const kvb_weight *w = weights->tensors; w < weights->tensors + weights->n_tensors; w++) {
+        const tensor_kind *kind = w->kind;
         bool is_sinks = kind->models == SINKS || kind->models == BIASES;
-        bool is_norm = weight.n_dims == 1 && !is_sinks && kind->models != DECAYS;
+        bool is_norm = w->n_dims == 1 && !is_sinks && kind->models != DECAYS;
         bool is_taps = kind->rows == SIDE_TAPS, is_a = kind->rows == SIDE_DECAYS;
         float sigma =
-            kind == &outside[0] || is_sinks ? kind->spread : kind->spread / sqrtf((float)weight.shape[is_taps ? 0 : 1]);
-        for (size_t e = 0; e < weight.n; e++) {
-            float normal = kvb_live_normal(seed, i, e);
-            weight.data[e] = is_norm                              ? kind->spread * (1.0f + 0.1f * normal)
-                             : is_a                               ? kind->spread * expf(0.5f * normal)
-                             : kind->models == DECAYS && !is_taps ? kind->spread + normal
-                                                                  : sigma * normal;
+            kind == &outside[0] || is_sinks ? kind->spread : kind->spread / sqrtf((float)w->shape[is_taps ? 0 : 1]);
+        for (size_t e = 0; e < w->n; e++) {
+            float normal = kvb_live_normal(seed, w->number, e);
+            w->data[e] = is_norm                              ? kind->spread * (1.0f + 0.1f * normal)
+                         : is_a                               ? kind->spread * expf(0.5f * normal)
+                         : kind->models == DECAYS && !is_taps ? kind->spread + normal
+                                                              : sigma * normal;
         }
     }
 }
@@ -361,16 +336,16 @@ int kvb_weights_blur(const kvb_weights *weights, uint64_t seed, float amount, kv
     if (err)
         return err;
     memcpy((*draft)->block, weights->block, weights->block_floats * sizeof *weights->block);
-    kvb_weight weight;
-    for (size_t i = 0; kvb_weights_at(*draft, i, &weight); i++) {
-        if (weight.n_dims == 1)
+    for (size_t i = 0; i < (*draft)->n_tensors; i++) {
+        const kvb_weight *w = &(*draft)->tensors[i];
+        if (w->n_dims == 1)
             continue;
         double squares = 0;
-        for (size_t e = 0; e < weight.n; e++)
-            squares += (double)weight.data[e] * weight.data[e];
-        float sigma = amount * (float)sqrt(squares / (double)weight.n);
-        for (size_t e = 0; e < weight.n; e++)
-            weight.data[e] += sigma * kvb_live_normal(seed, i, e);
+        for (size_t e = 0; e < w->n; e++)
+            squares += (double)w->data[e] * w->data[e];
+        float sigma = amount * (float)sqrt(squares / (double)w->n);
+        for (size_t e = 0; e < w->n; e++)
+            w->data[e] += sigma * kvb_live_normal(seed, i, e);
     }
     return 0;
 }
@@ -425,19 +400,6 @@ static const struct {
     {"hidden_act", {"silu", "swish", NULL}},
 };
 
-__attribute__((format(printf, 4, 5))) static int refuse(const char *path, char *why, size_t why_bytes,
-                                                        const char *format, ...)
-{
-    int n = snprintf(why, why_bytes, "%s: ", path);
-    if (n < 0 || (size_t)n >= why_bytes)
-        return -EINVAL;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why + n, why_bytes - (size_t)n, format, args);
-    va_end(args);
-    return -EINVAL;
-}
-
 static int read_counts(const json_t *root, const char *path, kvb_model_config *config, char *why, size_t why_bytes)
 {
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -446,10 +408,11 @@ static int read_counts(const json_t *root, const char *path, kvb_model_config *c
         if (absent && !counts[i].required)
             continue;
         if (absent)
-            return refuse(path, why, why_bytes, "key \"%s\" is missing", counts[i].key);
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: key \"%s\" is missing", path, counts[i].key);
         json_int_t count = json_integer_value(value);
         if (!json_is_integer(value) || count < 1 || count > UINT32_MAX)
-            return refuse(path, why, why_bytes, "\"%s\" must be a whole number above 0", counts[i].key);
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"%s\" must be a whole number above 0", path,
+                               counts[i].key);
         *(uint32_t *)(void *)((char *)config + counts[i].place) = (uint32_t)count;
     }
     return 0;
@@ -460,7 +423,8 @@ static int refuse_unsupported(const json_t *root, const char *path, char *why, s
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
         const json_t *value = json_object_get(root, unsupported[i]);
         if (value && !json_is_null(value) && !json_is_false(value))
-            return refuse(path, why, why_bytes, "\"%s\" is set: the live model does not do that", unsupported[i]);
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"%s\" is set: the live model does not do that", path,
+                               unsupported[i]);
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const json_t *value = json_object_get(root, words[i].key);
@@ -471,8 +435,8 @@ static int refuse_unsupported(const json_t *root, const char *path, char *why, s
         while (*known && !(word && !strcmp(*known, word)))
             known++;
         if (!*known)
-            return refuse(path, why, why_bytes, "\"%s\" is \"%s\": the live model knows %s, %s, ...", words[i].key,
-                          word ? word : "no string", words[i].values[0], words[i].values[1]);
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"%s\" is \"%s\": the live model knows %s, %s, ...", path,
+                               words[i].key, word ? word : "no string", words[i].values[0], words[i].values[1]);
     }
     return 0;
 }
@@ -484,7 +448,7 @@ static int read_number(const json_t *root, const char *path, const char *key, do
     if (!value || json_is_null(value))
         return 0;
     if (!json_is_number(value))
-        return refuse(path, why, why_bytes, "\"%s\" must be a number", key);
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"%s\" must be a number", path, key);
     *number = json_number_value(value);
     return 0;
 }
@@ -492,7 +456,7 @@ static int read_number(const json_t *root, const char *path, const char *key, do
 static int read_config(const json_t *root, const char *path, kvb_model_config *config, char *why, size_t why_bytes)
 {
     if (!json_is_object(root))
-        return refuse(path, why, why_bytes, "a JSON object was expected");
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: a JSON object was expected", path);
     double eps = 1e-6;
     *config = (kvb_model_config){.rope_theta = 10000.0};
     int err = read_counts(root, path, config, why, why_bytes);
@@ -506,19 +470,20 @@ static int read_config(const json_t *root, const char *path, kvb_model_config *c
         return err;
     const json_t *tied = json_object_get(root, "tie_word_embeddings");
     if (tied && !json_is_null(tied) && !json_is_boolean(tied))
-        return refuse(path, why, why_bytes, "\"tie_word_embeddings\" must be true or false");
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"tie_word_embeddings\" must be true or false", path);
     config->tied = json_is_true(tied);
     config->norm_eps = (float)eps;
     if (!config->kv_heads)
         config->kv_heads = config->heads;
     if (!config->head_dim) {
         if (config->hidden % config->heads)
-            return refuse(path, why, why_bytes, "without \"head_dim\", hidden_size must be a multiple of the heads");
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "%s: without \"head_dim\", hidden_size must be a multiple of the heads", path);
         config->head_dim = config->hidden / config->heads;
     }
     char reason[160];
     if (kvb_model_config_check(config, reason, sizeof reason))
-        return refuse(path, why, why_bytes, "%s", reason);
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s", path, reason);
     return 0;
 }
 
@@ -542,8 +507,6 @@ int kvb_model_config_load(const char *path, kvb_model_config *config, char *why,
 int kvb_model_config_save(const char *path, const kvb_model_config *config, char *why, size_t why_bytes)
 {
     kvb_output_file file;
-    char *text = NULL;
-    int err = -ENOMEM;
     json_t *root = json_object();
     int failed = json_object_set_new(root, "model_type", json_string(config->qk_norm ? "qwen3" : "llama"));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -553,17 +516,13 @@ int kvb_model_config_save(const char *path, const kvb_model_config *config, char
     failed |= json_object_set_new(root, "rope_theta", json_real(config->rope_theta));
     failed |= json_object_set_new(root, "rms_norm_eps", json_real((double)config->norm_eps));
     failed |= json_object_set_new(root, "tie_word_embeddings", json_boolean(config->tied));
-    text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
-    if (!text) {
-        snprintf(why, why_bytes, "%s: no memory", path);
-        goto out;
+    char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
+    int err = text ? kvb_output_file_open(path, false, &file, why, why_bytes)
+                   : kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+    if (!err) {
+        fprintf(file.stream, "%s\n", text); /* a failure is found by close */
+        err = kvb_output_file_close(&file, true, why, why_bytes);
     }
-    err = kvb_output_file_open(path, false, &file, why, why_bytes);
-    if (err)
-        goto out;
-    fprintf(file.stream, "%s\n", text); /* a failure is found by close */
-    err = kvb_output_file_close(&file, true, why, why_bytes);
-out:
     free(text);
     json_decref(root);
     return err;
@@ -575,11 +534,8 @@ out:
 static char *config_beside(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    size_t directory = slash ? (size_t)(slash - path) + 1 : 0, bytes = directory + sizeof "config.json";
-    char *config = malloc(bytes);
-    if (config)
-        snprintf(config, bytes, "%.*sconfig.json", (int)directory, path);
-    return config;
+    char *config;
+    return asprintf(&config, "%.*sconfig.json", slash ? (int)(slash - path) + 1 : 0, path) < 0 ? NULL : config;
 }
 
 /* Old checkpoints carry a table that follows from rope_theta. */
@@ -594,16 +550,12 @@ static bool is_redundant(const char *name)
 static int refuse_unknown(const kvb_safetensors *file, const kvb_weights *weights, const char *path, char *why,
                           size_t why_bytes)
 {
-    kvb_weight weight;
-    size_t known = 0;
-    while (kvb_weights_at(weights, known, &weight))
-        known++;
     for (size_t i = 0; i < kvb_safetensors_count(file); i++) {
         const char *name = kvb_safetensors_at(file, i)->name;
         /* some writers also store a tied lm head */
         bool found = is_redundant(name) || (weights->config.tied && !strcmp(name, "lm_head.weight"));
-        for (size_t k = 0; !found && k < known && kvb_weights_at(weights, k, &weight); k++)
-            found = !strcmp(name, weight.name);
+        for (size_t k = 0; !found && k < weights->n_tensors; k++)
+            found = !strcmp(name, weights->tensors[k].name);
         if (!found)
             return kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%s': the live model has no such part", path, name);
     }
@@ -614,9 +566,8 @@ static int load_tensors(const kvb_safetensors *file, const char *path, kvb_weigh
                         size_t why_bytes)
 {
     int err = refuse_unknown(file, weights, path, why, why_bytes);
-    kvb_weight weight;
-    for (size_t i = 0; !err && kvb_weights_at(weights, i, &weight); i++)
-        err = kvb_safetensors_read_f32(file, weight.name, weight.shape, weight.n_dims, weight.data, why, why_bytes);
+    for (const kvb_weight *w = weights->tensors; !err && w < weights->tensors + weights->n_tensors; w++)
+        err = kvb_safetensors_read_f32(file, w->name, w->shape, w->n_dims, w->data, why, why_bytes);
     return err;
 }
 
@@ -626,22 +577,16 @@ int kvb_weights_load(const char *path, const char *config_path, kvb_weights **we
     kvb_safetensors *file = NULL;
     kvb_model_config config;
     kvb_weights *w = NULL;
-    int err = -ENOMEM;
-    if (!config_path && !beside) {
-        snprintf(why, why_bytes, "no memory");
-        goto out;
+    int err = config_path || beside ? kvb_safetensors_open(path, &file, why, why_bytes)
+                                    : kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    if (!err)
+        err = kvb_model_config_load(config_path ? config_path : beside, &config, why, why_bytes);
+    if (!err) {
+        config.qk_norm = kvb_safetensors_find(file, "model.layers.0.self_attn.q_norm.weight") != NULL;
+        err = kvb_weights_open(&config, &w, why, why_bytes);
     }
-    err = kvb_safetensors_open(path, &file, why, why_bytes);
-    if (err)
-        goto out;
-    err = kvb_model_config_load(config_path ? config_path : beside, &config, why, why_bytes);
-    if (err)
-        goto out;
-    config.qk_norm = kvb_safetensors_find(file, "model.layers.0.self_attn.q_norm.weight") != NULL;
-    err = kvb_weights_open(&config, &w, why, why_bytes);
     if (!err)
         err = load_tensors(file, path, w, why, why_bytes);
-out:
     if (err) {
         kvb_weights_close(w);
         w = NULL;
@@ -654,33 +599,22 @@ out:
 
 int kvb_weights_save(const kvb_weights *weights, const char *path, char *why, size_t why_bytes)
 {
-    kvb_weight weight;
-    size_t n = 0;
-    while (kvb_weights_at(weights, n, &weight))
-        n++;
+    const size_t n = weights->n_tensors;
     kvb_tensor *tensors = calloc(n, sizeof *tensors);
-    kvb_weight *list = calloc(n, sizeof *list);
     char *config = config_beside(path);
-    int err = -ENOMEM;
-    if (!tensors || !list || !config) {
-        snprintf(why, why_bytes, "%s: no memory", path);
-        goto out;
-    }
-    for (size_t i = 0; i < n; i++) {
-        kvb_weights_at(weights, i, &list[i]);
-        tensors[i] = (kvb_tensor){.name = list[i].name,
+    int err = tensors && config ? 0 : kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+    for (size_t i = 0; i < n && !err; i++) {
+        const kvb_weight *w = &weights->tensors[i];
+        tensors[i] = (kvb_tensor){.name = w->name,
                                   .dtype = KVB_DTYPE_F32,
-                                  .n_dims = list[i].n_dims,
-                                  .dims = {list[i].shape[0], list[i].shape[1]},
-                                  .data = list[i].data,
-                                  .bytes = list[i].n * sizeof(float)};
+                                  .n_dims = w->n_dims,
+                                  .dims = {w->shape[0], w->shape[1]},
+                                  .data = w->data,
+                                  .bytes = w->n * sizeof(float)};
     }
-    err = kvb_safetensors_write(path, tensors, n, NULL, why, why_bytes);
-    if (!err)
-        err = kvb_model_config_save(config, &weights->config, why, why_bytes);
-out:
+    err = err ? err : kvb_safetensors_write(path, tensors, n, NULL, why, why_bytes);
+    err = err ? err : kvb_model_config_save(config, &weights->config, why, why_bytes);
     free(config);
-    free(list);
     free(tensors);
     return err;
 }

@@ -99,16 +99,6 @@ typedef struct kvb_layer_weights {
     float *out;       /* [hidden][heads * d_v] */
 } kvb_layer_weights;
 
-typedef struct kvb_weights {
-    kvb_model_config config;
-    float *embed;              /* [vocab][hidden] */
-    float *norm;               /* [hidden] */
-    float *lm_head;            /* [vocab][hidden]; embed when tied */
-    kvb_layer_weights *layers; /* [layers] */
-    float *block;              /* owns all of the above */
-    size_t block_floats;
-} kvb_weights;
-
 /* One tensor under its checkpoint name, for code that treats all tensors alike. */
 typedef struct kvb_weight {
     char name[96];
@@ -116,14 +106,26 @@ typedef struct kvb_weight {
     uint64_t shape[2];
     uint32_t n_dims; /* 1: a norm's gains */
     size_t n;        /* elements */
+    size_t number;   /* among the tensors of all models: the stream of its seeded values */
+    size_t layer;    /* SIZE_MAX: outside of layers */
+    const struct kvb_tensor_kind *kind;
 } kvb_weight;
+
+typedef struct kvb_weights {
+    kvb_model_config config;
+    float *embed;              /* [vocab][hidden] */
+    float *norm;               /* [hidden] */
+    float *lm_head;            /* [vocab][hidden]; embed when tied */
+    kvb_layer_weights *layers; /* [layers] */
+    kvb_weight *tensors;       /* [n_tensors] in checkpoint order; without a tied lm head */
+    size_t n_tensors;
+    float *block; /* owns all of the above */
+    size_t block_floats;
+} kvb_weights;
 
 /* 0, -EINVAL (why), -ENOMEM. Values are 0. */
 int kvb_weights_open(const kvb_model_config *config, kvb_weights **weights, char *why, size_t why_bytes);
 void kvb_weights_close(kvb_weights *weights);
-
-/* Tensor i in checkpoint order; false past the last. A tied lm head is not listed. */
-bool kvb_weights_at(const kvb_weights *weights, size_t i, kvb_weight *weight);
 
 /* Fills the weights with seeded values, scaled so that greedy decoding does not fall into short cycles. */
 void kvb_weights_seed(kvb_weights *weights, uint64_t seed);

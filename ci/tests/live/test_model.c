@@ -143,15 +143,14 @@ static void test_tensors_are_named_and_shaped_like_llamas(void **state)
     config.ffn = 56;
     config.vocab = 50;
     kvb_weights *weights = weights_new(&config);
-    kvb_weight weight;
+    assert_int_equal(weights->n_tensors, TENSORS);
     for (size_t i = 0; i < TENSORS; i++) {
-        assert_true(kvb_weights_at(weights, i, &weight));
-        assert_string_equal(weight.name, expected[i].name);
-        assert_int_equal(weight.n_dims, expected[i].n_dims);
-        assert_int_equal(weight.shape[0], expected[i].shape[0]);
-        assert_int_equal(weight.shape[1], expected[i].shape[1]);
+        const kvb_weight *w = &weights->tensors[i];
+        assert_string_equal(w->name, expected[i].name);
+        assert_int_equal(w->n_dims, expected[i].n_dims);
+        assert_int_equal(w->shape[0], expected[i].shape[0]);
+        assert_int_equal(w->shape[1], expected[i].shape[1]);
     }
-    assert_false(kvb_weights_at(weights, TENSORS, &weight));
     kvb_weights_close(weights);
 }
 
@@ -159,9 +158,8 @@ static void test_blur_is_relative_noise(void **state)
 {
     kvb_weights *w = weights_new(&kvb_model_config_default), *draft;
     assert_int_equal(kvb_weights_blur(w, 9, 0.1f, &draft), 0);
-    kvb_weight from, to;
-    for (size_t i = 0; kvb_weights_at(w, i, &from); i++) {
-        assert_true(kvb_weights_at(draft, i, &to));
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const kvb_weight from = w->tensors[i], to = draft->tensors[i];
         double difference = 0, squares = 0;
         for (size_t e = 0; e < from.n; e++) {
             difference += ((double)to.data[e] - from.data[e]) * ((double)to.data[e] - from.data[e]);

@@ -408,18 +408,18 @@ static void save_changed(const char *path, const char *tensor, const char *renam
 {
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     char why[320] = "";
-    kvb_weight weight[64];
     kvb_tensor tensors[64];
-    size_t n = 0;
-    for (; kvb_weights_at(weights, n, &weight[n]); n++) {
-        bool change = !strcmp(weight[n].name, tensor);
-        uint64_t shape0 = change && rows ? rows : weight[n].shape[0];
-        tensors[n] = (kvb_tensor){.name = change && renamed ? renamed : weight[n].name,
+    const size_t n = weights->n_tensors;
+    for (size_t i = 0; i < n; i++) {
+        const kvb_weight *w = &weights->tensors[i];
+        bool change = !strcmp(w->name, tensor);
+        uint64_t shape0 = change && rows ? rows : w->shape[0];
+        tensors[i] = (kvb_tensor){.name = change && renamed ? renamed : w->name,
                                   .dtype = KVB_DTYPE_F32,
-                                  .n_dims = weight[n].n_dims,
-                                  .dims = {shape0, weight[n].shape[1]},
-                                  .data = weight[n].data,
-                                  .bytes = shape0 * weight[n].shape[1] * sizeof(float)};
+                                  .n_dims = w->n_dims,
+                                  .dims = {shape0, w->shape[1]},
+                                  .data = w->data,
+                                  .bytes = shape0 * w->shape[1] * sizeof(float)};
     }
     if (kvb_safetensors_write(path, tensors, n, NULL, why, sizeof why))
         fail_msg("%s", why);
