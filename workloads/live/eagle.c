@@ -113,18 +113,6 @@ static void draft_open(kvb_scene *scene, float blur, kvb_weights **weights, kvb_
     kvb_scene_runner(scene, *weights, draft);
 }
 
-/* The draft reads n tokens of the prompt, too. */
-static void draft_prefill(kvb_scene *scene, kvb_runner *draft, uint32_t seq, uint32_t n)
-{
-    uint32_t seqs[KVB_EAGLE_PROMPT];
-    int32_t prompt[KVB_EAGLE_PROMPT];
-    for (uint32_t i = 0; i < n; i++) {
-        seqs[i] = seq;
-        prompt[i] = kvb_scene_prompt(scene, seq, i);
-    }
-    KVB_SCENE_TRY(scene, draft, kvb_runner_step(draft, KVB_EVENT_PREFILL, seqs, prompt, n));
-}
-
 /* eagle-tree: speculative decoding of one sequence; and the plain greedy decoding with which it must agree. */
 
 enum { PROMPT = KVB_EAGLE_PROMPT, ROUNDS = 48, CAPACITY = 512 };
@@ -140,7 +128,7 @@ void kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur)
     kvb_live_outcome *outcome = scene->outcome;
     draft_open(scene, blur, &weights, &draft);
     kvb_scene_begin(scene, &seq, 0, 0, PROMPT);
-    draft_prefill(scene, &draft, 0, PROMPT);
+    kvb_scene_feed(scene, &draft, 0, 0, 0, PROMPT);
     while (!scene->error && outcome->rounds < rounds) {
         kvb_eagle_round round = {.seq = 0, .root = seq.next};
         eagle_propose(scene, &draft, &kvb_eagle_shape_25, &round, 1);
@@ -281,7 +269,7 @@ static void play_trees(kvb_scene *scene)
     for (uint32_t seq = 0; seq <= PLAIN; seq++) {
         prompt_read(scene, seq, &s.texts[seq]);
         if (seq != PLAIN)
-            draft_prefill(scene, &s.draft, seq, BATCH_PROMPT);
+            kvb_scene_feed(scene, &s.draft, seq, seq, 0, BATCH_PROMPT);
     }
     rounds_play(&s);
     plain_steps(scene, PLAIN, &s.texts[PLAIN], TOKENS);

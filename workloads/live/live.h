@@ -61,32 +61,13 @@ typedef struct kvb_scenario {
 /* Defines kvb_scenario_NAME; behind the name stand its fields. */
 #define KVB_SCENARIO(NAME, ...) const kvb_scenario kvb_scenario_##NAME = {__VA_ARGS__}
 
-extern const kvb_scenario kvb_scenario_plain_decode;
-extern const kvb_scenario kvb_scenario_batched_multi_seq;
-extern const kvb_scenario kvb_scenario_agent_fork;
-extern const kvb_scenario kvb_scenario_eagle_tree;
-extern const kvb_scenario kvb_scenario_parallel_sample;
-extern const kvb_scenario kvb_scenario_sliding_window;
-extern const kvb_scenario kvb_scenario_sink_window;
-extern const kvb_scenario kvb_scenario_mla_decode;
-extern const kvb_scenario kvb_scenario_gpt_oss_like;
-extern const kvb_scenario kvb_scenario_gemma_like;
-extern const kvb_scenario kvb_scenario_chunked_local;
-extern const kvb_scenario kvb_scenario_prefix_reuse;
-extern const kvb_scenario kvb_scenario_paged_sharing;
-extern const kvb_scenario kvb_scenario_continuous_admission;
-extern const kvb_scenario kvb_scenario_shared_prompt;
-extern const kvb_scenario kvb_scenario_beam_search;
-extern const kvb_scenario kvb_scenario_spec_batch;
-extern const kvb_scenario kvb_scenario_context_shift;
-extern const kvb_scenario kvb_scenario_self_extend;
-extern const kvb_scenario kvb_scenario_evict_rollback;
-extern const kvb_scenario kvb_scenario_save_restore;
-extern const kvb_scenario kvb_scenario_preempt_resume;
-extern const kvb_scenario kvb_scenario_hybrid_decode;
-extern const kvb_scenario kvb_scenario_hybrid_batch;
-extern const kvb_scenario kvb_scenario_spec_hybrid;
-extern const kvb_scenario kvb_scenario_state_fork;
+extern const kvb_scenario kvb_scenario_plain_decode, kvb_scenario_batched_multi_seq, kvb_scenario_agent_fork,
+    kvb_scenario_eagle_tree, kvb_scenario_parallel_sample, kvb_scenario_sliding_window, kvb_scenario_sink_window,
+    kvb_scenario_mla_decode, kvb_scenario_gpt_oss_like, kvb_scenario_gemma_like, kvb_scenario_chunked_local,
+    kvb_scenario_beam_search, kvb_scenario_context_shift, kvb_scenario_evict_rollback, kvb_scenario_prefix_reuse,
+    kvb_scenario_paged_sharing, kvb_scenario_continuous_admission, kvb_scenario_spec_batch, kvb_scenario_save_restore,
+    kvb_scenario_preempt_resume, kvb_scenario_shared_prompt, kvb_scenario_self_extend, kvb_scenario_hybrid_decode,
+    kvb_scenario_hybrid_batch, kvb_scenario_spec_hybrid, kvb_scenario_state_fork;
 
 /* The prompt of eagle-tree, continued by plain greedy decoding: eagle-tree must give the same tokens. Not listed. */
 extern const kvb_scenario kvb_scenario_eagle_greedy;

@@ -274,19 +274,14 @@ static void recompute(kvb_scene *scene, const kvb_scene_seq *seq, const int32_t 
 static void alone_check(kvb_scene *scene, uint32_t id, const int32_t *words, uint32_t n)
 {
     kvb_runner alone;
-    uint32_t ids[PROMPT];
-    int32_t tok[PROMPT];
-    for (uint32_t i = 0; i < PROMPT; i++) {
-        ids[i] = 0;
-        tok[i] = kvb_scene_prompt(scene, id, i);
-    }
+    const uint32_t seq = 0;
     kvb_scene_runner(scene, scene->weights, &alone);
-    KVB_SCENE_TRY(scene, &alone, kvb_runner_step(&alone, KVB_EVENT_PREFILL, ids, tok, PROMPT));
+    kvb_scene_feed(scene, &alone, seq, id, 0, PROMPT);
     for (uint32_t i = 0, last = PROMPT - 1; i < n && !scene->error; i++, last = 0) {
         const int32_t best = kvb_runner_best(&alone, last, 0);
         if (best != words[i])
             kvb_scene_fail(scene, -EPROTO, "request %u says another token %u when it is not interrupted", id, i);
-        KVB_SCENE_TRY(scene, &alone, kvb_runner_step(&alone, KVB_EVENT_STEP, ids, &best, 1));
+        KVB_SCENE_TRY(scene, &alone, kvb_runner_step(&alone, KVB_EVENT_STEP, &seq, &best, 1));
     }
     kvb_runner_close(&alone);
 }

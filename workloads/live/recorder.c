@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workloads/array.h"
+#include "workloads/files.h"
 #include "workloads/live/live.h"
 #include "workloads/rng.h"
 #include "workloads/safetensors.h"
@@ -25,16 +25,13 @@ int kvb_recorder_open(kvb_recorder *r, const kvb_model *model)
 {
     *r = (kvb_recorder){.model = *model};
     for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++)
-        if (!(r->rows[kind] = calloc(model->n_layers + 1u, sizeof *r->rows[kind]))) {
-            kvb_recorder_close(r);
-            return -ENOMEM;
-        }
+        r->rows[kind] = kvb_arena_take(&r->arena, model->n_layers + 1u, sizeof *r->rows[kind]);
     for (int c = 0; c < KVB_CONSTANTS; c++)
-        if (!(r->constant[c] = calloc(model->n_layers + 1u, sizeof *r->constant[c]))) {
-            kvb_recorder_close(r);
-            return -ENOMEM;
-        }
-    return 0;
+        r->constant[c] = kvb_arena_take(&r->arena, model->n_layers + 1u, sizeof *r->constant[c]);
+    if (!r->arena.failed)
+        return 0;
+    kvb_recorder_close(r);
+    return -ENOMEM;
 }
 
 void kvb_recorder_close(kvb_recorder *r)
@@ -42,13 +39,10 @@ void kvb_recorder_close(kvb_recorder *r)
     for (size_t i = 0; i < r->n_events; i++)
         kvb_event_clear(&r->events[i]);
     free(r->events);
-    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++) {
+    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++)
         for (uint32_t layer = 0; r->rows[kind] && layer < r->model.n_layers; layer++)
             free(r->rows[kind][layer]);
-        free(r->rows[kind]);
-    }
-    for (int c = 0; c < KVB_CONSTANTS; c++)
-        free(r->constant[c]);
+    kvb_arena_free(&r->arena);
     *r = (kvb_recorder){0};
 }
 
@@ -129,28 +123,27 @@ static int save_tensors(const kvb_recorder *r, const char *path, const char *sou
     uint32_t layers = r->model.n_layers, n = 0;
     kvb_tensor *tensors = calloc(LAYER_TENSORS * (size_t)layers, sizeof *tensors);
     char(*names)[16] = calloc(LAYER_TENSORS * (size_t)layers, sizeof *names);
-    int err = -ENOMEM;
-    if (!tensors || !names) {
-        snprintf(why, why_bytes, "%s: no memory for its header", path);
-        goto out;
-    }
-    for (uint32_t layer = 0; layer < layers; layer++)
+    int err = tensors && names ? 0 : kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory for its header", path);
+    for (uint32_t layer = 0; layer < layers && !err; layer++)
         for (int i = 0; i < LAYER_TENSORS; i++)
             n += tensor_of(r, layer, i, names[n], &tensors[n]);
     const char *metadata[] = {"source", source, NULL};
-    err = kvb_safetensors_write(path, tensors, n, metadata, why, why_bytes);
-out:
+    err = err ? err : kvb_safetensors_write(path, tensors, n, metadata, why, why_bytes);
     free(names);
     free(tensors);
     return err;
 }
 
-/* Writes a header and the events; with_tok: with the vocabulary ids. */
-static int save_events(const kvb_recorder *r, const char *path, const kvb_trace_header *header, bool with_tok,
+/* Writes directory/NAME.jsonl, a header and the events. with_tok: with the vocabulary ids. */
+static int save_events(const kvb_recorder *r, const char *directory, const kvb_trace_header *header, bool with_tok,
                        char *why, size_t why_bytes)
 {
+    char *path;
+    if (asprintf(&path, "%s/%s.jsonl", directory, header->name) < 0)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
     kvb_trace_writer *writer = NULL;
     int err = kvb_trace_create(path, header, &writer, why, why_bytes);
+    free(path);
     if (err)
         return err;
     for (size_t i = 0; !err && i < r->n_events; i++) {
@@ -164,15 +157,6 @@ static int save_events(const kvb_recorder *r, const char *path, const kvb_trace_
     return err ? err : closed;
 }
 
-static char *path_of(const char *directory, const char *name, const char *suffix)
-{
-    size_t bytes = strlen(directory) + strlen(name) + strlen(suffix) + 2;
-    char *path = malloc(bytes);
-    if (path)
-        snprintf(path, bytes, "%s/%s%s", directory, name, suffix);
-    return path;
-}
-
 /* A string for a header that only borrows it; the members are not const because a reader owns its header's. */
 static char *borrow(const char *s)
 {
@@ -182,43 +166,14 @@ static char *borrow(const char *s)
 int kvb_recorder_save(const kvb_recorder *r, const char *directory, const kvb_trace_header *said, char *why,
                       size_t why_bytes)
 {
-    char *trace = path_of(directory, said->name, ".jsonl"), *tensors = path_of(directory, said->name, ".safetensors");
     kvb_trace_header header = *said;
     header.model = r->model;
-    header.tensors = tensors;
-    int err = -ENOMEM;
-    snprintf(why, why_bytes, "no memory");
-    if (trace && tensors)
-        err = save_tensors(r, tensors, said->source, why, why_bytes);
+    if (asprintf(&header.tensors, "%s/%s.safetensors", directory, said->name) < 0)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    int err = save_tensors(r, header.tensors, said->source, why, why_bytes);
     if (!err)
-        err = save_events(r, trace, &header, true, why, why_bytes);
-    free(trace);
-    free(tensors);
-    return err;
-}
-
-/*
- * Writes directory/NAME.jsonl with the same events, another model and seeded values, without vocabulary ids.
- */
-static int recorder_save_seeded(const kvb_recorder *r, const char *directory, const char *name, const char *source,
-                                const char *note, const kvb_model *model, const char *profile, uint64_t seed, char *why,
-                                size_t why_bytes)
-{
-    char *trace = path_of(directory, name, ".jsonl");
-    kvb_trace_header header = {.name = borrow(name),
-                               .source = borrow(source),
-                               .note = borrow(note),
-                               .model = *model,
-                               .profile = borrow(profile),
-                               .seed = seed};
-    int err = -ENOMEM;
-    snprintf(why, why_bytes, "no memory");
-    bool with_tok = false; /* only prompts that a cache may find need ids */
-    for (size_t i = 0; i < r->n_events; i++)
-        with_tok = with_tok || r->events[i].reuse;
-    if (trace)
-        err = save_events(r, trace, &header, with_tok, why, why_bytes);
-    free(trace);
+        err = save_events(r, directory, &header, true, why, why_bytes);
+    free(header.tensors);
     return err;
 }
 
@@ -232,7 +187,6 @@ static const kvb_model llama = {
         {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
 static const kvb_rope llama_rope = {.known = true, .base = 500000, .dims = 128};
-static const char realistic_profile[] = "llama";
 
 #define TWIN_SINKS 0x73696e6b73u /* stream of the twin's sink logits: "sinks" */
 #define MOST_KINDS 2u            /* of layers: with limits and without */
@@ -296,6 +250,18 @@ void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t byt
         snprintf(suffix, bytes, "-%ux%ux%u", scan->heads, scan->d_k, scan->d_v);
 }
 
+/* The header of a trace with another model and seeded values. */
+static kvb_trace_header seeded(const char *name, const char *source, const char *note, const kvb_model *model,
+                               const kvb_live_options *options)
+{
+    return (kvb_trace_header){.name = borrow(name),
+                              .source = borrow(source),
+                              .note = borrow(note),
+                              .model = *model,
+                              .profile = borrow("llama"),
+                              .seed = options->seed};
+}
+
 static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
                 const char *directory, char *why, size_t why_bytes)
 {
@@ -316,8 +282,11 @@ static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, cons
     }
     snprintf(name, sizeof name, "%s%s", scenario->name, suffix);
     snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
-    return recorder_save_seeded(recorder, directory, name, source, scenario->note, &model, realistic_profile,
-                                options->seed, why, why_bytes);
+    bool with_tok = false; /* only prompts that a cache may find need ids */
+    for (size_t i = 0; i < recorder->n_events; i++)
+        with_tok = with_tok || recorder->events[i].reuse;
+    const kvb_trace_header twin = seeded(name, source, scenario->note, &model, options);
+    return save_events(recorder, directory, &twin, with_tok, why, why_bytes);
 }
 
 /* Compares the generated tokens with plain greedy decoding: 0, or -EPROTO if they differ. */
@@ -376,6 +345,8 @@ int kvb_live_write_long_decode(const kvb_live_options *options, const char *dire
         snprintf(name, sizeof name, KVB_LONG_DECODE "-%s", options->twin_name);
         twin_make(options->twin, false, &model);
     }
+    const kvb_trace_header header =
+        seeded(name, "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &model, options);
     int err = kvb_recorder_open(&recorder, &(kvb_model){.n_layers = 0});
     uint32_t *pos = calloc(LONG_FILL, sizeof *pos), *seq = calloc(LONG_FILL, sizeof *seq);
     if (err || !pos || !seq) {
@@ -393,9 +364,7 @@ int kvb_live_write_long_decode(const kvb_live_options *options, const char *dire
     if (err)
         snprintf(why, why_bytes, "%s: no memory", KVB_LONG_DECODE);
     else
-        err = recorder_save_seeded(&recorder, directory, name,
-                                   "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &model,
-                                   realistic_profile, options->seed, why, why_bytes);
+        err = save_events(&recorder, directory, &header, false, why, why_bytes);
 out:
     free(pos);
     free(seq);

@@ -7,6 +7,7 @@
 #ifndef KVB_LIVE_RECORDER_H
 #define KVB_LIVE_RECORDER_H
 
+#include "workloads/array.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
@@ -20,6 +21,7 @@ typedef struct kvb_recorder {
     float **rows[KVB_RECORDER_ROWS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: layer without it */
     const float **constant[KVB_CONSTANTS]; /* [layers], the caller's; NULL: the layer has none */
     uint64_t n_tokens, max_tokens;
+    kvb_arena arena; /* of rows and constant, without the layers' rows */
 } kvb_recorder;
 
 /* 0 or -ENOMEM. */

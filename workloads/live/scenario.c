@@ -205,7 +205,7 @@ void kvb_scene_say(kvb_scene *scene, int32_t token)
         o->tokens[o->n++] = token;
 }
 
-void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n)
+void kvb_scene_feed(kvb_scene *scene, kvb_runner *runner, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n)
 {
     uint32_t seqs[MAX_PREFILL];
     int32_t tok[MAX_PREFILL];
@@ -214,7 +214,12 @@ void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t
         seqs[i] = seq;
         tok[i] = kvb_scene_prompt(scene, prompt, from + i);
     }
-    kvb_scene_step(scene, KVB_EVENT_PREFILL, seqs, tok, n);
+    KVB_SCENE_TRY(scene, runner, kvb_runner_step(runner, KVB_EVENT_PREFILL, seqs, tok, n));
+}
+
+void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n)
+{
+    kvb_scene_feed(scene, &scene->runner, seq, prompt, from, n);
 }
 
 void kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i)

@@ -50,7 +50,9 @@ void kvb_scene_step(kvb_scene *scene, kvb_event_kind kind, const uint32_t *seq, 
 int32_t kvb_scene_best(const kvb_scene *scene, uint32_t i, uint32_t rank);
 /* Notes a generated token in the outcome. */
 void kvb_scene_say(kvb_scene *scene, int32_t token);
-/* One prefill of n prompt tokens, from token `from` of the prompt on, which is also its position. */
+/* One prefill of n prompt tokens, from token `from` of the prompt on, which is also its position: by that runner, or by
+ * the scene's. */
+void kvb_scene_feed(kvb_scene *scene, kvb_runner *runner, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n);
 void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n);
 /* Makes the best token after new token i of the last step the sequence's next, and notes it. */
 void kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i);
