@@ -402,13 +402,8 @@ static int state_compare(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_la
 {
     const kvb_scan_problem *p = &m->call->problem;
     const size_t n = (size_t)p->d_k * lane->n, bytes = p->state_elem == KVB_F32 ? 4 : 2;
-    if (n > h->state_room) {
-        free(h->state);
-        h->state = calloc(n, sizeof *h->state);
-        h->state_room = h->state ? n : 0;
-        if (!h->state)
-            return -ENOMEM;
-    }
+    if (kvb_array_reserve(&h->state, &h->state_room, n, sizeof *h->state))
+        return -ENOMEM;
     kvb_recurrence_state(now, h->state);
     const char *slot = kvb_scan_state(m->call, m->call->to[t], lane->head);
     for (uint32_t i = 0; i < p->d_k; i++) {
@@ -520,20 +515,9 @@ static int moves_make(kvb_heirs *h, const kvb_scan_made *m)
     const kvb_scan *call = m->call;
     const kvb_descent *d = h->descent;
     const uint32_t n_tok = call->problem.n_tok;
-    if (n_tok > h->moves_room) {
-        free(h->moves);
-        h->moves = malloc(n_tok * sizeof *h->moves);
-        h->moves_room = h->moves ? n_tok : 0;
-        if (!h->moves)
-            return -ENOMEM;
-    }
-    if (call->states.slots > h->slots) {
-        free(h->writer);
-        h->writer = malloc(call->states.slots * sizeof *h->writer);
-        h->slots = h->writer ? call->states.slots : 0;
-        if (!h->writer)
-            return -ENOMEM;
-    }
+    if (kvb_array_reserve(&h->moves, &h->moves_room, n_tok, sizeof *h->moves) ||
+        kvb_array_reserve(&h->writer, &h->slots, call->states.slots, sizeof *h->writer))
+        return -ENOMEM;
     for (uint32_t t = 0; t < n_tok; t++)
         if (call->to[t] != KVB_SCAN_NONE)
             h->writer[call->to[t]] = t;

@@ -3,6 +3,7 @@
 #include "oracle/exact.h"
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
+#include "workloads/array.h"
 
 #include <errno.h>
 #include <math.h>
@@ -51,7 +52,7 @@ typedef struct row {
     uint8_t *seen; /* [rows->cells] 1: yet to be met in this pass; 0: not to be met */
     float *block;  /* [v_dim] */
     float *s;      /* [room] of a tile: s, then weights */
-    uint32_t room;
+    size_t room;
     int error;
     char *why;
     size_t why_bytes;
@@ -195,12 +196,7 @@ static void tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t *cel
     if (!tile->dot.n || tile->dot.n > KVB_SUM_LANES || x->order->weights.n > KVB_SUM_LANES)
         wrong(x, "its order has another number of lanes than 1 to", KVB_SUM_LANES);
     uint32_t *at = x->error ? NULL : malloc((n + 1) * sizeof *at);
-    if (!x->error && n > x->room) {
-        free(x->s);
-        x->s = malloc(n * sizeof *x->s);
-        x->room = x->s ? n : 0;
-    }
-    if (!x->error && (!at || (n && !x->s)))
+    if (!x->error && (!at || kvb_array_reserve(&x->s, &x->room, n, sizeof *x->s)))
         x->error = -ENOMEM;
     if (!x->error && tile->part)
         part_next(x);

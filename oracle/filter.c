@@ -113,8 +113,9 @@ static int unit_open(kvb_filter_truth *truth, kvb_filter_unit *unit, const kvb_m
 }
 
 /* Gives the wanted rows their places. */
-static int rows_open(const kvb_oracle *oracle, const kvb_census *census, kvb_filter_truth *t)
+static int rows_open(const kvb_oracle *oracle, kvb_filter_truth *t)
 {
+    const kvb_census *census = &oracle->state->census;
     size_t pairs = 0, outputs = 0, runs = 0;
     for (int place = 0; place < 2; place++) { /* first count, then place */
         if (place) {
@@ -151,9 +152,9 @@ static int rows_open(const kvb_oracle *oracle, const kvb_census *census, kvb_fil
     return 0;
 }
 
-static int truth_fill(const kvb_oracle *oracle, const kvb_model *m, const kvb_census *census, tally *all, uint32_t n,
-                      kvb_filter_truth *t)
+static int truth_fill(const kvb_oracle *oracle, tally *all, uint32_t n, kvb_filter_truth *t)
 {
+    const kvb_model *m = oracle->state->model;
     uint32_t units = units_choose(m, all, n, t->tokens);
     t->units = kvb_arena_take(&t->arena, units + 1u, sizeof *t->units);
     t->number = kvb_arena_take(&t->arena, oracle->n_rows + 1, sizeof *t->number);
@@ -174,12 +175,12 @@ static int truth_fill(const kvb_oracle *oracle, const kvb_model *m, const kvb_ce
         if (wanted)
             t->rows[t->n_rows++].unit = of->index;
     }
-    return err ? err : rows_open(oracle, census, t);
+    return err ? err : rows_open(oracle, t);
 }
 
-int kvb_filter_truth_open(const kvb_oracle *oracle, const kvb_model *m, const kvb_census *census, size_t tokens,
-                          kvb_filter_truth **truth)
+int kvb_filter_truth_open(const kvb_oracle *oracle, kvb_filter_truth **truth)
 {
+    const kvb_model *m = oracle->state->model;
     uint32_t n = units_before(m, m->n_layers);
     tally *all = calloc(n + 1, sizeof *all);
     kvb_filter_truth *t = calloc(1, sizeof *t);
@@ -190,12 +191,12 @@ int kvb_filter_truth_open(const kvb_oracle *oracle, const kvb_model *m, const kv
     for (size_t r = 0; !err && r < oracle->n_rows; r++) {
         tally *of = tally_of(all, m, &oracle->rows[r]);
         of->queries += query_begins(of, &oracle->rows[r]);
-        of->pairs += visible_of(census, &oracle->rows[r]);
+        of->pairs += visible_of(&oracle->state->census, &oracle->rows[r]);
         of->rows++;
     }
     if (!err) {
-        t->tokens = tokens;
-        err = truth_fill(oracle, m, census, all, n, t);
+        t->tokens = kvb_state_rows(oracle->state);
+        err = truth_fill(oracle, all, n, t);
     }
     free(all);
     if (err || t->n_rows == 0) {

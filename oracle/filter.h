@@ -132,8 +132,7 @@ typedef struct kvb_filter_truth {
 
 /* Chooses the oracle's rows to keep: as many units as can have at least 256 rows each within the budget, their queries
  * spread evenly over the trace. *truth is NULL if there are no rows. 0 or -ENOMEM. */
-int kvb_filter_truth_open(const kvb_oracle *oracle, const kvb_model *model, const kvb_census *census, size_t tokens,
-                          kvb_filter_truth **truth);
+int kvb_filter_truth_open(const kvb_oracle *oracle, kvb_filter_truth **truth);
 void kvb_filter_truth_free(kvb_filter_truth *truth);
 
 /* Takes the stored V rows of a KV head of a layer, before its rows are solved. v: by token identity, rows of v_row

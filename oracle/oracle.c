@@ -362,7 +362,7 @@ static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, 
     kvb_census *census = &oracle->state->census;
     kvb_sample sample = {0};
     kvb_format_row *format_rows = NULL;
-    uint32_t *visible_max = &oracle->state->visible_max, v_dim = 0;
+    uint32_t v_dim = 0;
     for (uint32_t g = 0; g < m->n_groups; g++)
         v_dim = v_dim > m->groups[g].v_dim ? v_dim : m->groups[g].v_dim;
     kvb_sample_options wanted = {
@@ -378,14 +378,14 @@ static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, 
     if (!err && sample.n < sample.total_rows && !kvb_oracle_needs_writes(oracle))
         err = kvb_opinions_open(census, options->opinion_pairs, options->seed, &oracle->opinions);
     if (!err)
-        err = sample_gather(trace, &sample, oracle->opinions, census, visible_max);
+        err = sample_gather(trace, &sample, oracle->opinions, census, &oracle->state->visible_max);
     if (!err)
         err = results_open(m, &sample, oracle);
     if (!err && !kvb_oracle_needs_writes(oracle))
-        err = kvb_filter_truth_open(oracle, m, census, kvb_state_rows(oracle->state), &oracle->filter);
+        err = kvb_filter_truth_open(oracle, &oracle->filter);
     if (!err) {
         format_rows = calloc(sample.n + 1, sizeof *format_rows);
-        err = format_rows ? kvb_solve(oracle, census, *visible_max, options, format_rows) : -ENOMEM;
+        err = format_rows ? kvb_solve(oracle, options, format_rows) : -ENOMEM;
     }
     if (!err)
         oracle->format = format_reduce(format_rows, sample.n);

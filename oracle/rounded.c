@@ -153,14 +153,13 @@ static int layer_open(const kvb_rounded *r, uint32_t layer, double step, layer_r
 static int layer_solve(const kvb_rounded *r, const kvb_attend *call, const kvb_arithmetic *a, uint32_t layer,
                        layer_rows *l, char *why, size_t why_bytes)
 {
-    const kvb_oracle_state *state = r->oracle->state;
     const kvb_oracle_options options = {.team = call->team};
     int error = layer_open(r, layer, a->sums.step, l);
     for (size_t i = 0; !error && l->q && i < l->part.n_rows; i++)
         error = row_round(r, call, &l->part.rows[i], a, l->q + i * call->problem.k_dim, why, why_bytes);
     if (error || kvb_oracle_needs_writes(r->oracle))
         return error;
-    return kvb_solve(&l->part, &state->census, state->visible_max, &options, NULL);
+    return kvb_solve(&l->part, &options, NULL);
 }
 
 int kvb_rounded_rows(kvb_rounded *r, const kvb_attend *call, uint32_t event, uint32_t layer, kvb_arithmetic *arithmetic,

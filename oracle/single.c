@@ -383,31 +383,6 @@ static int rows_begin(const kvb_single *s, uint32_t t, uint32_t head, uint32_t n
     return error;
 }
 
-int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
-                     double *bounds, char *why, size_t why_bytes)
-{
-    const kvb_problem *p = &s->call->problem;
-    kvb_attention_row rows[KVB_ATTENTION_ROWS];
-    kvb_expect expect[KVB_ATTENTION_ROWS];
-    int error = head_store(s, head / (p->n_heads / p->n_kv_heads));
-    for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
-        error = rows_begin(s, t, head + begin, n - begin, rows, expect, &some, why, why_bytes);
-        if (error)
-            break;
-        kvb_attention_solve_rows(rows, some);
-        if (s->filter)
-            rows_filter(s, rows, expect, some);
-        for (uint32_t i = 0; i < some; i++) {
-            row_compare(s, &expect[i], diff);
-            if (bounds)
-                row_bounds(s, &expect[i], bounds + (size_t)(begin + i) * p->v_dim);
-            for (uint32_t c = 0; exact && c < p->v_dim; c++)
-                exact[(size_t)(begin + i) * p->v_dim + c] = rows[i].terms[c].o;
-        }
-    }
-    return error;
-}
-
 /* Prepares a KV head for second opinions. */
 static int opinion_open(kvb_single *s, head_rows *head)
 {
@@ -425,27 +400,45 @@ static int opinion_open(kvb_single *s, head_rows *head)
     return 0;
 }
 
-int kvb_single_opine(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact, char *why,
-                     size_t why_bytes)
+static int row_opine(const kvb_single *s, const head_rows *head, const kvb_expect *expect, const double *o,
+                     kvb_diff *diff)
+{
+    const kvb_problem *p = &s->call->problem;
+    const float *lse;
+    const void *out = out_of(s, expect, &lse);
+    return kvb_opinion_diff(diff, &head->opinion, &(kvb_opinion_row){.expect = *expect, .o = o}, p->v_dim,
+                            &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem, out, lse);
+}
+
+int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, bool glanced, kvb_diff *diff, double *exact,
+                     double *bounds, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &s->call->problem;
     const uint32_t h = head / (p->n_heads / p->n_kv_heads);
     kvb_attention_row rows[KVB_ATTENTION_ROWS];
     kvb_expect expect[KVB_ATTENTION_ROWS];
     int error = head_store(s, h);
-    error = error ? error : opinion_open(s, &s->heads[h]);
+    error = error || !glanced ? error : opinion_open(s, &s->heads[h]);
     for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
         error = rows_begin(s, t, head + begin, n - begin, rows, expect, &some, why, why_bytes);
         if (error)
             break;
-        kvb_opinion_solve(rows, some, &s->heads[h].opinion, s->heads[h].k_norm);
+        if (glanced)
+            kvb_opinion_solve(rows, some, &s->heads[h].opinion, s->heads[h].k_norm);
+        else
+            kvb_attention_solve_rows(rows, some);
+        if (s->filter && !glanced)
+            rows_filter(s, rows, expect, some);
         for (uint32_t i = 0; i < some && !error; i++) {
-            const float *lse;
-            const void *out = out_of(s, &expect[i], &lse);
-            const kvb_opinion_row row = {.expect = expect[i], .o = rows[i].o};
-            error = kvb_opinion_diff(diff, &s->heads[h].opinion, &row, p->v_dim, &s->arithmetic, (double)p->scale,
-                                     (double)p->softcap, p->out_elem, out, lse);
-            memcpy(exact + (size_t)(begin + i) * p->v_dim, rows[i].o, p->v_dim * sizeof *exact);
+            const size_t at = (size_t)(begin + i) * p->v_dim;
+            if (glanced)
+                error = row_opine(s, &s->heads[h], &expect[i], rows[i].o, diff);
+            else
+                row_compare(s, &expect[i], diff);
+            if (bounds)
+                row_bounds(s, &expect[i], bounds + at);
+            for (uint32_t c = 0; exact && c < p->v_dim; c++)
+                exact[at + c] = glanced ? rows[i].o[c] : rows[i].terms[c].o;
         }
     }
     return error;

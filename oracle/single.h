@@ -34,15 +34,12 @@ void kvb_single_free(kvb_single *single);
 
 /*
  * Compares `n` query heads of query t, from `head` on and of one KV head, with the call's out and lse (NULL: none). The
- * place's event is 0. exact, bounds: [n][v_dim] exact outputs, and their bounds; NULL: not wanted. 0; -ENOMEM; what
- * round_query returned; or -EILSEQ with why: it moves q further than the kernel declares.
+ * place's event is 0. glanced: by a second opinion (oracle/opinion.h), at a fraction of the cost, with wider bounds, and
+ * without the filter. exact, bounds: [n][v_dim] exact outputs, and their bounds; NULL: not wanted; a second opinion gives no
+ * bounds. 0; -ENOMEM; what round_query returned; or -EILSEQ with why: it moves q further than the kernel declares.
  */
-int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
-                     double *bounds, char *why, size_t why_bytes);
-
-/* The same by a second opinion (oracle/opinion.h), at a fraction of the cost, with wider bounds. exact is not NULL. */
-int kvb_single_opine(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
-                     char *why, size_t why_bytes);
+int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, bool glanced, kvb_diff *diff,
+                     double *exact, double *bounds, char *why, size_t why_bytes);
 
 /*
  * The matched filter (oracle/filter.h) over several calls of one KV head each: the KV heads and sequences of a larger call.

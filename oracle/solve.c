@@ -473,18 +473,17 @@ static void buffers_close(work *w)
     kvb_arena_free(&w->arena);
 }
 
-int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_oracle_options *options,
-              kvb_format_row *format_rows)
+int kvb_solve(kvb_oracle *oracle, const kvb_oracle_options *options, kvb_format_row *format_rows)
 {
     work w = {
         .oracle = oracle,
         .state = oracle->state,
-        .census = census,
+        .census = &oracle->state->census,
         .model = oracle->state->model,
         .team = options->team,
         .stop = options->stop,
         .format_rows = format_rows,
-        .visible_max = visible_max,
+        .visible_max = oracle->state->visible_max,
         .n_workers = options->team ? options->team->n : 1,
     };
     int err = 0;

@@ -40,9 +40,8 @@ void kvb_state_take(const kvb_oracle_state *state, const kvb_expect *row, const 
                     const kvb_stored *v, bool v_gathered, kvb_attention *attention);
 
 /* Solves oracle->rows, one KV head of one layer at a time, on the team. Their places, q, row.step and room for terms are
- * set before. Fills format_rows [n_rows], too, unless NULL. visible_max: of the gathered queries. 0, -ENOMEM, or -EINTR:
+ * set before. Fills format_rows [n_rows], too, unless NULL. 0, -ENOMEM, or -EINTR:
  * options->stop. */
-int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_oracle_options *options,
-              kvb_format_row *format_rows);
+int kvb_solve(kvb_oracle *oracle, const kvb_oracle_options *options, kvb_format_row *format_rows);
 
 #endif

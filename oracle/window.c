@@ -420,11 +420,7 @@ int kvb_window_look(kvb_window *w, uint32_t layer, const kvb_attend_of *of)
     for (int v = 0; v < 2 && !error; v++)
         error = runs_solve(w, &w->sides[2 * (size_t)layer + v]);
     size_t room = kvb_attention_scratch(w->visible, g->v_dim);
-    if (!error && room > w->room_scratch) {
-        w->room_scratch = items_grow(&w->scratch, 2 * room, sizeof *w->scratch) ? 2 * room : 0;
-        error = w->room_scratch ? 0 : -ENOMEM;
-    }
-    return error;
+    return error ? error : kvb_array_reserve(&w->scratch, &w->room_scratch, room, sizeof *w->scratch);
 }
 
 /* The attention of a row of the current query, without sums. */

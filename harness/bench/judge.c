@@ -92,7 +92,7 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
     for (uint32_t i = 0; i < samples; i++) {
         const uint32_t t = query_of(p->n_tok, i, samples);
         const uint32_t head = (query_of(p->n_kv_heads, i, samples) + 1) * all - each;
-        const int error = kvb_single_judge(truth, t, head, each, &diff, exact, NULL, why, sizeof why);
+        const int error = kvb_single_judge(truth, t, head, each, false, &diff, exact, NULL, why, sizeof why);
         if (error == -ENOMEM)
             return error;
         if (error) {
@@ -176,7 +176,7 @@ static int exact_solve(const kvb_attend *call, const kvb_single_rows *rows, doub
     *n = all < HEADS ? all : HEADS;
     int error = kvb_single_open(call, &kvb_kernel_reference, NULL, rows, &truth, why, sizeof why);
     if (!error)
-        error = kvb_single_judge(truth, p->n_tok - 1, p->n_heads - *n, *n, &diff, exact, NULL, why, sizeof why);
+        error = kvb_single_judge(truth, p->n_tok - 1, p->n_heads - *n, *n, false, &diff, exact, NULL, why, sizeof why);
     kvb_single_free(truth);
     return error;
 }

@@ -612,7 +612,7 @@ static int rows_judge(trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff, kv
     const uint32_t each = p->n_heads / p->n_kv_heads;
     const size_t bytes = p->v_dim * kvb_elem_bytes(p->out_elem);
     char why[256];
-    int error = kvb_single_judge(x->truth, t, kv_head * each, each, diff, x->exact, NULL, why, sizeof why);
+    int error = kvb_single_judge(x->truth, t, kv_head * each, each, false, diff, x->exact, NULL, why, sizeof why);
     if (error && error != -ENOMEM) {
         kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
@@ -830,7 +830,8 @@ static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
     for (uint32_t h = 0; h < p->n_kv_heads && !error; h++) {
         kvb_diff diff = {0};
         const size_t at = (size_t)h * each * p->v_dim;
-        error = kvb_single_judge(x->truth, t, h * each, each, &diff, bounds + row + at, bounds + at, why, sizeof why);
+        error = kvb_single_judge(x->truth, t, h * each, each, false, &diff, bounds + row + at, bounds + at, why,
+                                 sizeof why);
     }
     for (size_t i = 0; i < row && !error; i++)
         kvb_call_same_off(x->verdict, kind, kvb_output_value(p->out_elem, was, i),

@@ -307,8 +307,7 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
             continue;
         }
         const bool glanced = u->glanced && u->glanced[i];
-        error = glanced ? kvb_single_opine(single, i, 0, group, &diff, x.exact, why, why_bytes)
-                        : kvb_single_judge(single, i, 0, group, &diff, x.exact, NULL, why, why_bytes);
+        error = kvb_single_judge(single, i, 0, group, glanced, &diff, x.exact, NULL, why, why_bytes);
         const taken row = {.of = u,
                            .query = u->queries[i],
                            .head = u->head * group,

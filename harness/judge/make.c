@@ -243,7 +243,7 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
     }
     for (uint32_t t = 0; t < s->tokens && !error; t++)
         for (uint32_t h = 0; h < s->kv_heads && !error; h++)
-            error = kvb_single_judge(single, t, h * group, group, &diff, NULL, NULL, why, why_bytes);
+            error = kvb_single_judge(single, t, h * group, group, false, &diff, NULL, NULL, why, why_bytes);
     m->rho = fmax(m->rho, diff.rho);
     for (uint32_t t = 0; t < s->tokens && !error; t++)
         for (uint32_t h = 0; h < s->heads; h++) {

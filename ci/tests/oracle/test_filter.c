@@ -898,7 +898,7 @@ static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint3
     for (uint32_t t = 0; t < ALONE_QUERIES; t++) {
         double exact[ALONE_DIM];
         kvb_diff diff = {.claim = {.k_dim = ALONE_DIM, .cells = ALONE_CELLS}};
-        assert_int_equal(kvb_single_judge(single, t, 0, 1, &diff, exact, NULL, why, sizeof why), 0);
+        assert_int_equal(kvb_single_judge(single, t, 0, 1, false, &diff, exact, NULL, why, sizeof why), 0);
         for (uint32_t c = 0; c < ALONE_DIM && !filter; c++)
             x->out[t * ALONE_DIM + c] = (float)exact[c];
     }
