@@ -38,14 +38,7 @@ double kvb_output_value(kvb_elem elem, const void *out, size_t i)
 /* From this magnitude on a value rounds to infinity. */
 static double overflow_begin(kvb_elem elem)
 {
-    switch (elem) {
-    case KVB_F16:
-        return 65520;
-    case KVB_BF16:
-        return 0x1.ffp127;
-    default:
-        return 0x1.ffffffp127;
-    }
+    return elem == KVB_F16 ? 65520 : elem == KVB_BF16 ? 0x1.ffp127 : 0x1.ffffffp127;
 }
 
 /*

@@ -51,6 +51,15 @@ static inline void want_silu(const kvb_scan_arithmetic *a, double size, kvb_recu
     w->worst = SILU_SLOPE * (1 + own) * w->worst + more;
 }
 
+/* Adds the roundings of an output's sum, which are relative to `mass`, to the errors of its terms. */
+static kvb_recurrence_want want_of_sum(double value, double always, double mass, double chain, double worst,
+                                       double linear, double variance)
+{
+    const double random = sqrt(chain) * U * mass, most = always + worst + gamma_worst(chain) * mass;
+    return (kvb_recurrence_want){value, fmin(most, always + linear + KVB_LAMBDA * sqrt(variance + random * random)),
+                                 most};
+}
+
 /* Row i of a. */
 static inline const float *row_of_a(const kvb_scan_problem *p, const kvb_recurrence_token *t, size_t i)
 {
@@ -240,10 +249,7 @@ static kvb_recurrence_want want_of(const kvb_recurrence *r, const sums *s)
 {
     const double always = r->relative * s->mass + U * r->a.exponent_chain * s->reach +
                           s->size * (r->a.exp_floor * r->bulk + r->a.read_chain * TINY) + r->a.read_chain * TINY;
-    const double random = sqrt(r->a.read_chain) * U * s->mass;
-    const double worst = always + s->worst + gamma_worst(r->a.read_chain) * s->mass;
-    const double bound = fmin(worst, always + s->linear + KVB_LAMBDA * sqrt(s->variance + random * random));
-    return (kvb_recurrence_want){s->value, bound, worst};
+    return want_of_sum(s->value, always, s->mass, r->a.read_chain, s->worst, s->linear, s->variance);
 }
 
 static void lane_decay(lane *l, double d)
@@ -612,15 +618,6 @@ static void write_add(kvb_glance *g, uint32_t c, const kvb_scan_arithmetic *a, c
     g->variance[c] = grow * grow * g->variance[c] + random * random;
 }
 
-/* Adds the roundings of an output's sum, which are relative to `mass`, to the errors of its terms. */
-static kvb_recurrence_want glance_want_of(double value, double always, double mass, double chain, double worst,
-                                          double linear, double variance)
-{
-    const double random = sqrt(chain) * U * mass, most = always + worst + gamma_worst(chain) * mass;
-    return (kvb_recurrence_want){value, fmin(most, always + linear + KVB_LAMBDA * sqrt(variance + random * random)),
-                                 most};
-}
-
 /* CONV: inputs that came out of a slot are rounded. */
 static void glance_inputs_step(const kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_arithmetic *a,
                                const kvb_glance_row *row, kvb_recurrence_want *want)
@@ -631,8 +628,8 @@ static void glance_inputs_step(const kvb_glance *g, const kvb_scan_problem *p, c
     for (uint32_t c = 0; c < p->d_v; c++) {
         const double mass = (double)row->norm[c];
         const double stored = u * mass + least * (double)row->most[c];
-        want[c] = glance_want_of(row->out[c], relative_of(a) * (mass + stored) + a->read_chain * TINY, mass + stored,
-                                 a->read_chain, stored, stored, 0);
+        want[c] = want_of_sum(row->out[c], relative_of(a) * (mass + stored) + a->read_chain * TINY, mass + stored,
+                              a->read_chain, stored, stored, 0);
         if (p->silu)
             want_silu(a, mass, &want[c]);
         want_round(p->out_elem, &want[c]);
@@ -666,8 +663,8 @@ void kvb_glance_step(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_ar
         const double mass = q * (g->mass[c] + g->worst[c]);
         const double always = relative_of(a) * mass + U * a->exponent_chain * q * g->reach[c] +
                               q * root * (a->exp_floor * bulk + a->read_chain * TINY) + a->read_chain * TINY;
-        want[c] = glance_want_of(row->out[c], always, mass, a->read_chain, q * g->worst[c], q * g->linear[c],
-                                 q * q * g->variance[c]);
+        want[c] = want_of_sum(row->out[c], always, mass, a->read_chain, q * g->worst[c], q * g->linear[c],
+                              q * q * g->variance[c]);
         want_round(p->out_elem, &want[c]);
     }
     g->bulk = bulk;

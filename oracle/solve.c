@@ -77,11 +77,6 @@ void kvb_oracle_state_free(kvb_oracle_state *st)
     free(st);
 }
 
-const kvb_storages *kvb_state_storages(const kvb_oracle_state *st, uint32_t layer, uint32_t kv_head)
-{
-    return &st->storages[layer][kv_head];
-}
-
 const float *kvb_state_q(const kvb_oracle_state *st, const kvb_expect *row)
 {
     const kvb_group *g = kvb_model_group(st->model, row->layer);
@@ -110,7 +105,7 @@ void kvb_state_take(const kvb_oracle_state *st, const kvb_expect *row, const kvb
                     const kvb_stored *v, bool v_gathered, kvb_attention *attention)
 {
     const kvb_group *g = kvb_model_group(st->model, row->layer);
-    const kvb_storages *storages = kvb_state_storages(st, row->layer, row->head / (g->heads / g->kv_heads));
+    const kvb_storages *storages = &st->storages[row->layer][row->head / (g->heads / g->kv_heads)];
     kvb_attention_take_k(attention, &storages->k, k, k_gathered);
     kvb_attention_take_v(attention, &storages->v, g->latent ? k : v, g->latent ? k_gathered : v_gathered);
     attention->v_dim = g->v_dim;
@@ -388,7 +383,7 @@ static void heads_solve(work *w)
     for (w->layer = 0; w->layer < w->model->n_layers; w->layer++)
         for (w->kv_head = 0; kvb_model_group(w->model, w->layer) == w->group && w->kv_head < w->group->kv_heads;
              w->kv_head++) {
-            w->stores = *kvb_state_storages(w->state, w->layer, w->kv_head);
+            w->stores = w->state->storages[w->layer][w->kv_head];
             w->stores.k.centred = w->stores.v.centred = w->oracle->n_rows > 0 && w->oracle->rows->row.step > 0;
             w->n_order = 0;
             for (size_t r = 0; r < w->oracle->n_rows; r++)
@@ -494,7 +489,7 @@ int kvb_solve(kvb_oracle *oracle, const kvb_oracle_options *options, kvb_format_
         w.group = &w.model->groups[g];
         if (kvb_group_scans(w.group))
             continue;
-        err = buffers_open(&w, kvb_state_storages(w.state, layer, 0));
+        err = buffers_open(&w, w.state->storages[layer]);
         if (!err)
             heads_solve(&w);
         buffers_close(&w);

@@ -11,7 +11,7 @@ typedef struct kvb_oracle_state {
     const kvb_trace *trace;
     const kvb_values *values;
     const kvb_model *model;  /* the trace's */
-    kvb_storages **storages; /* [layers] of [kv_heads] */
+    kvb_storages **storages; /* [layers] of [kv_heads]; latent rows: K's for both */
     bool has_residuals;      /* a format stores rows together with their neighbours */
     kvb_census census;       /* with the runs that the queries of the oracle's rows see */
     uint32_t visible_max;    /* most tokens that one of these queries sees */
@@ -27,9 +27,6 @@ static inline uint64_t kvb_state_rows(const kvb_oracle_state *state)
 int kvb_oracle_state_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                           kvb_oracle_state **state, char *why, size_t why_bytes);
 void kvb_oracle_state_free(kvb_oracle_state *state);
-
-/* The storage of a KV head's K and V; latent rows: K's for both. */
-const kvb_storages *kvb_state_storages(const kvb_oracle_state *state, uint32_t layer, uint32_t kv_head);
 
 /* The workload's q of a row: [k_dim]. */
 const float *kvb_state_q(const kvb_oracle_state *state, const kvb_expect *row);

@@ -472,7 +472,7 @@ const kvb_opinion_head *kvb_window_opinion(kvb_window *w, const kvb_expect *expe
 static void layer_open(kvb_window *w, uint32_t layer)
 {
     const kvb_group *g = kvb_model_group(w->state->model, layer);
-    const kvb_storages *storages = kvb_state_storages(w->state, layer, 0);
+    const kvb_storages *storages = w->state->storages[layer];
     for (int v = 0; v < (g->latent ? 1 : 2); v++) {
         side *s = &w->sides[2 * (size_t)layer + v];
         *s = (side){.storages = storages, .is_v = v, .layer = layer, .heads = g->kv_heads};
