@@ -208,21 +208,30 @@ kvb_rope kvb_model_config_rope(const kvb_model_config *c, uint32_t layer)
     return (kvb_rope){.known = true, .base = c->rope_theta, .dims = dims, .first = dims && c->kv_lora_rank ? rest : 0};
 }
 
+/* Numbers of a model, by their keys in config.json. */
+static const struct {
+    const char *key;
+    size_t place; /* in kvb_model_config */
+    uint32_t max;
+    bool required;
+} counts[] = {
+    {"num_hidden_layers", offsetof(kvb_model_config, layers), 1024, true},
+    {"num_attention_heads", offsetof(kvb_model_config, heads), 4096, true},
+    {"num_key_value_heads", offsetof(kvb_model_config, kv_heads), 4096, false},
+    {"head_dim", offsetof(kvb_model_config, head_dim), 4096, false},
+    {"hidden_size", offsetof(kvb_model_config, hidden), 65536, true},
+    {"intermediate_size", offsetof(kvb_model_config, ffn), 1u << 20, true},
+    {"vocab_size", offsetof(kvb_model_config, vocab), 1u << 22, true},
+};
+
 int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_bytes)
 {
-    const struct {
-        const char *key;
-        uint32_t value, max;
-    } ranges[] = {
-        {"num_hidden_layers", c->layers, 1024},     {"num_attention_heads", c->heads, 4096},
-        {"num_key_value_heads", c->kv_heads, 4096}, {"head_dim", c->head_dim, 4096},
-        {"hidden_size", c->hidden, 65536},          {"intermediate_size", c->ffn, 1u << 20},
-        {"vocab_size", c->vocab, 1u << 22},
-    };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        if (ranges[i].value < 1 || ranges[i].value > ranges[i].max)
-            return kvb_why_set(-EINVAL, why, why_bytes, "%s must be 1 .. %u, is %u", ranges[i].key, ranges[i].max,
-                               ranges[i].value);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const uint32_t count = *(const uint32_t *)(const void *)((const char *)c + counts[i].place);
+        if (count < 1 || count > counts[i].max)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s must be 1 .. %u, is %u", counts[i].key, counts[i].max,
+                               count);
+    }
     if (c->heads % c->kv_heads)
         return kvb_why_set(-EINVAL, why, why_bytes,
                            "num_attention_heads %u must be a multiple of num_key_value_heads %u", c->heads,
@@ -351,20 +360,6 @@ int kvb_weights_blur(const kvb_weights *weights, uint64_t seed, float amount, kv
 }
 
 /* ---- config.json of a checkpoint ------------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *key;
-    size_t place; /* in kvb_model_config */
-    bool required;
-} counts[] = {
-    {"num_hidden_layers", offsetof(kvb_model_config, layers), true},
-    {"num_attention_heads", offsetof(kvb_model_config, heads), true},
-    {"num_key_value_heads", offsetof(kvb_model_config, kv_heads), false},
-    {"head_dim", offsetof(kvb_model_config, head_dim), false},
-    {"hidden_size", offsetof(kvb_model_config, hidden), true},
-    {"intermediate_size", offsetof(kvb_model_config, ffn), true},
-    {"vocab_size", offsetof(kvb_model_config, vocab), true},
-};
 
 /* Keys that change the arithmetic: refused unless absent, null or false. */
 static const char *const unsupported[] = {
