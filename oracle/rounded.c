@@ -10,6 +10,7 @@
 
 #include "oracle/claim.h"
 #include "oracle/solve.h"
+#include "workloads/array.h"
 #include "workloads/files.h"
 
 /* What computing the rounded q in f32 may add to the declared distance, relative to the row's largest |q|. */
@@ -19,6 +20,7 @@ typedef struct layer_rows {
     kvb_oracle part; /* rows of this layer alone; NULL: not made yet */
     double *q;       /* [rows][k_dim] */
     kvb_bound_term *terms;
+    kvb_arena arena; /* of rows, q and terms */
 } layer_rows;
 
 struct kvb_rounded {
@@ -40,9 +42,7 @@ int kvb_rounded_open(kvb_oracle *oracle, const kvb_kernel *kernel, kvb_rounded *
 
 static void layer_free(layer_rows *l)
 {
-    free(l->part.rows);
-    free(l->q);
-    free(l->terms);
+    kvb_arena_free(&l->arena);
     *l = (layer_rows){.q = NULL};
 }
 
@@ -133,10 +133,11 @@ static int layer_open(const kvb_rounded *r, uint32_t layer, double step, layer_r
     size_t n = 0;
     for (size_t i = 0; i < all->n_rows; i++)
         n += all->rows[i].layer == layer;
-    l->part = (kvb_oracle){.rows = malloc((n + 1) * sizeof *l->part.rows), .n_rows = n, .state = all->state};
-    l->terms = malloc((n + 1) * g->v_dim * sizeof *l->terms);
-    l->q = r->kernel->round_query ? malloc((n + 1) * g->k_dim * sizeof *l->q) : NULL;
-    if (!l->part.rows || !l->terms || (r->kernel->round_query && !l->q))
+    l->part =
+        (kvb_oracle){.rows = kvb_arena_take(&l->arena, n + 1, sizeof *l->part.rows), .n_rows = n, .state = all->state};
+    l->terms = kvb_arena_take(&l->arena, (n + 1) * g->v_dim, sizeof *l->terms);
+    l->q = r->kernel->round_query ? kvb_arena_take(&l->arena, (n + 1) * g->k_dim, sizeof *l->q) : NULL;
+    if (l->arena.failed)
         return -ENOMEM;
     kvb_expect *row = l->part.rows;
     for (size_t i = 0; i < all->n_rows; i++)
