@@ -298,42 +298,29 @@ static float sigmoid(float x)
 
 /* The rows of n tokens, for all heads of the layer. */
 typedef struct token_rows {
-    float *projected, *mixed, *q, *k, *v, *gate, *beta, *out, *row;
+    float *projected, *inputs, *mixed, *q, *k, *v, *gate, *beta, *out, *row;
     size_t channels, width, inner, keys, gates; /* floats of a token */
 } token_rows;
 
-static token_rows sizes_of(const kvb_group_scan *s)
+static float *floats_take(kvb_live_op *op, size_t n)
 {
-    return (token_rows){.channels = s->conv_channels,
-                        .width = kvb_scan_projected(s),
-                        .inner = (size_t)s->heads * s->d_v,
-                        .keys = (size_t)s->groups * s->d_k,
-                        .gates = s->kind == KVB_SCAN_MAMBA1 ? s->d_v : s->heads};
+    return kvb_arena_take(&op->arena, n, sizeof(float));
 }
 
-static token_rows rows_of(const kvb_model_config *c, uint32_t n, float *work)
+static token_rows rows_take(const kvb_model_config *c, uint32_t n, kvb_live_op *op)
 {
     const kvb_group_scan *s = &c->scan;
-    token_rows r = sizes_of(s);
-    r.projected = work;
-    r.mixed = r.projected + n * r.width;
-    r.q = r.mixed + n * r.channels;
-    r.k = r.q + n * r.keys;
-    r.v = r.k + n * r.keys;
-    r.gate = r.v + n * r.inner;
-    r.beta = r.gate + n * r.gates;
-    r.out = r.beta + n * s->heads;
-    r.row = r.out + n * r.inner;
+    token_rows r = {.channels = s->conv_channels,
+                    .width = kvb_scan_projected(s),
+                    .inner = (size_t)s->heads * s->d_v,
+                    .keys = (size_t)s->groups * s->d_k,
+                    .gates = s->kind == KVB_SCAN_MAMBA1 ? s->d_v : s->heads};
+    float **const rows[] = {&r.projected, &r.inputs, &r.mixed, &r.q, &r.k, &r.v, &r.gate, &r.beta, &r.out};
+    const size_t floats[] = {r.width, r.channels, r.channels, r.keys, r.keys, r.inner, r.gates, s->heads, r.inner};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        *rows[i] = floats_take(op, n * floats[i]);
+    r.row = floats_take(op, c->hidden + c->dt_rank + 2 * (size_t)s->d_k);
     return r;
-}
-
-/* Working memory of a mixer for n tokens. */
-static size_t mixer_floats(const kvb_model_config *c, uint32_t n)
-{
-    const kvb_group_scan *s = &c->scan;
-    const token_rows r = sizes_of(s);
-    return n * (r.width + 2 * r.channels + 2 * r.keys + 2 * r.inner + r.gates + s->heads) + c->hidden + r.inner +
-           c->dt_rank + 2 * (size_t)s->d_k;
 }
 
 static void unit(float *x, uint32_t n, float scale)
@@ -394,32 +381,32 @@ static void token_add(const kvb_model_config *c, const kvb_layer_weights *w, con
 }
 
 /* Adds the layer's outputs to x [n][hidden]. 0 or the op's error. */
-static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, float *work, kvb_live_op *op,
+static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, const token_rows *r, kvb_live_op *op,
                          const uint32_t *positions, uint32_t n, uint32_t layer, float *x)
 {
     const bool delta = c->scan.kind == KVB_SCAN_DELTA;
-    const token_rows r = rows_of(c, n, work);
     const float *const constants[KVB_CONSTANTS] = {delta ? NULL : w->a, w->taps, w->bias};
-    float *inputs =
-        r.row + c->hidden + r.inner + c->dt_rank + 2 * (size_t)c->scan.d_k; /* of the convolution, side by side */
     int err = states_take(op, positions, n, layer, constants);
     for (size_t t = 0; t < n && !err; t++) {
-        normalise(x + t * c->hidden, w->attn_norm, c->hidden, c->norm_eps, r.row);
-        project(w->in, r.row, r.width, c->hidden, r.projected + t * r.width);
-        memcpy(inputs + t * r.channels, r.projected + t * r.width, r.channels * sizeof *inputs);
+        normalise(x + t * c->hidden, w->attn_norm, c->hidden, c->norm_eps, r->row);
+        project(w->in, r->row, r->width, c->hidden, r->projected + t * r->width);
+        memcpy(r->inputs + t * r->channels, r->projected + t * r->width, r->channels * sizeof *r->inputs);
     }
     if (!err)
-        err = scan_layer(op, layer, true, &(kvb_scan){.v = inputs, .a = w->taps, .bias = w->bias}, r.mixed);
+        err = scan_layer(op, layer, true, &(kvb_scan){.v = r->inputs, .a = w->taps, .bias = w->bias}, r->mixed);
     for (size_t t = 0; t < n && !err; t++)
-        token_take(c, w, &r, t);
+        token_take(c, w, r, t);
     if (!err)
-        err = scan_layer(
-            op, layer, false,
-            &(kvb_scan){
-                .q = r.q, .k = r.k, .v = r.v, .gate = r.gate, .beta = delta ? r.beta : NULL, .a = delta ? NULL : w->a},
-            r.out);
+        err = scan_layer(op, layer, false,
+                         &(kvb_scan){.q = r->q,
+                                     .k = r->k,
+                                     .v = r->v,
+                                     .gate = r->gate,
+                                     .beta = delta ? r->beta : NULL,
+                                     .a = delta ? NULL : w->a},
+                         r->out);
     for (size_t t = 0; t < n && !err; t++)
-        token_add(c, w, &r, t, x + t * c->hidden);
+        token_add(c, w, r, t, x + t * c->hidden);
     return err;
 }
 
@@ -429,8 +416,7 @@ void kvb_live_op_free(kvb_live_op *op)
 {
     kvb_call_free(&op->call);
     kvb_scan_call_free(&op->scan);
-    free(op->block);
-    free(op->scan_block);
+    kvb_arena_free(&op->arena);
 }
 
 int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t *tok, const uint32_t *positions,
@@ -443,21 +429,21 @@ int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t
     size_t k_row = (size_t)g.kv_heads * g.k_dim, v_row = g.latent ? 0 : (size_t)g.kv_heads * g.v_dim;
     size_t o_row = c->kv_lora_rank ? (size_t)c->heads * c->v_dim : out_row;
     size_t latent = c->kv_lora_rank ? (size_t)c->heads * c->head_dim + c->kv_lora_rank + c->rope_dim + o_row : 0;
-    const size_t floats = n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent;
-    int err = kvb_array_reserve(&op->block, &op->block_room, floats, sizeof *op->block);
-    if (!err && c->scan.heads)
-        err = kvb_array_reserve(&op->scan_block, &op->scan_room, mixer_floats(c, n), sizeof *op->scan_block);
-    if (err)
-        return kvb_why_set(err, op->why, sizeof op->why, "no memory for a step of %u tokens", n);
-    float *x = op->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * k_row, *attended = v + n * v_row;
-    float *row = attended + n * out_row, *gate = row + hidden, *up = gate + c->ffn, *heads = up + c->ffn;
+    kvb_arena_free(&op->arena);
+    float *x = floats_take(op, n * hidden), *q = floats_take(op, n * q_row), *k = floats_take(op, n * k_row),
+          *v = floats_take(op, n * v_row), *attended = floats_take(op, n * out_row), *row = floats_take(op, hidden),
+          *gate = floats_take(op, c->ffn), *up = floats_take(op, c->ffn), *heads = floats_take(op, latent);
+    const token_rows mixer = rows_take(c, n, op);
+    int err = 0;
+    if (op->arena.failed)
+        return kvb_why_set(-ENOMEM, op->why, sizeof op->why, "no memory for a step of %u tokens", n);
 
     for (size_t t = 0; t < n; t++)
         memcpy(x + t * hidden, weights->embed + (size_t)tok[t] * hidden, hidden * sizeof *x);
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         const kvb_layer_weights *w = &weights->layers[layer];
         if (kvb_model_config_scans(c, layer)) {
-            err = mixer_forward(c, w, op->scan_block, op, positions, n, layer, x);
+            err = mixer_forward(c, w, &mixer, op, positions, n, layer, x);
             if (err)
                 return err;
             for (size_t t = 0; t < n; t++)

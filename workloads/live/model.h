@@ -39,9 +39,7 @@ typedef struct kvb_live_op {
     const uint64_t *ordinals; /* of the fed tokens */
     uint32_t n_fed, n_new;    /* fed tokens; the last n_new of them are the step's own */
     kvb_scan_spec states;     /* of the last layer that scans */
-    /* working memory, grown as needed; zero at first */
-    float *block, *scan_block; /* the latter of layers that scan */
-    size_t block_room, scan_room;
+    kvb_arena arena;          /* of a forward pass */
     char why[192];
 } kvb_live_op;
 
