@@ -325,7 +325,7 @@ static uint32_t cache_axes(void)
 {
     uint32_t axes = 0;
     for (size_t a = 0; a < KVB_SETTING_AXES; a++)
-        axes |= kvb_setting_axes[a].of_truth || kvb_setting_axes[a].of_kernel ? 0 : UINT32_C(1) << a;
+        axes |= kvb_setting_axes[a].traits & (KVB_AXIS_TRUTH | KVB_AXIS_KERNEL) ? 0 : UINT32_C(1) << a;
     return axes;
 }
 

@@ -184,10 +184,11 @@ static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload
             kvb_setting_choice choice = {0};
             choice[a] = v;
             const kvb_setting setting = kvb_setting_apply(&p->options->setting, choice);
+            const uint32_t traits = kvb_setting_axes[a].traits;
             /* a tolerance of the kernel's own project holds for ordinary logits and values only */
-            const bool strange = kernel->tolerance.kind != KVB_TOLERANCE_NONE && kvb_setting_axes[a].of_truth;
+            const bool strange = kernel->tolerance.kind != KVB_TOLERANCE_NONE && traits & KVB_AXIS_TRUTH;
             if ((p->options->axes >> a & 1) &&
-                (strange || (kvb_setting_axes[a].of_kernel && !kernel_takes(p, kernel, m, pair, &setting))))
+                (strange || (traits & KVB_AXIS_KERNEL && !kernel_takes(p, kernel, m, pair, &setting))))
                 set |= kvb_setting_bit(a, v);
         }
     return set;
@@ -492,10 +493,11 @@ static uint64_t values_allowed(const part *p, kvb_spot at)
     uint64_t set = 0;
     for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
         const kvb_setting_axis *axis = &kvb_setting_axes[a];
-        bool open = (p->options->axes >> a & 1) && !(axis->of_outputs && kvb_is_witness(s->kernels[at.kernel])) &&
+        bool open = (p->options->axes >> a & 1) &&
+                    !(axis->traits & KVB_AXIS_OUTPUTS && kvb_is_witness(s->kernels[at.kernel])) &&
                     !(s->values[at.values] && !strcmp(axis->option, "--values"));
         for (size_t v = 0; v < KVB_SETTING_WORDS && open && axis->words[v]; v++)
-            if (!axis->matters || axis->matters(m, s->caches[at.cache], axis->words[v]))
+            if (kvb_setting_matters(axis, axis->words[v], m, s->caches[at.cache]))
                 set |= kvb_setting_bit(a, v + 1);
     }
     return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);

@@ -32,23 +32,31 @@ const char *kvb_out_name(kvb_elem elem);
 #define KVB_SETTING_WORDS 3u
 #define KVB_SETTING_BITS  64u /* all values of all axes fit into a set of so many bits */
 
+/* Traits of an axis, as bits. */
+#define KVB_AXIS_FIELD   1u  /* the record has a field for it */
+#define KVB_AXIS_DEAR    2u  /* it repeats a combination's calls: chosen rarely once its values have met everything */
+#define KVB_AXIS_TRUTH   4u  /* the oracle depends on it: if possible, combinations with one oracle share a value */
+#define KVB_AXIS_KERNEL  8u  /* a kernel may refuse it: supports() is asked */
+#define KVB_AXIS_OUTPUTS 16u /* it does not concern a witness */
+#define KVB_AXIS_ATTENDS 32u /* it does not concern a model without layers that attend */
+
 /* An axis of settings. A combination's value on it: 0 is the run's own value, n is words[n - 1]. */
 typedef struct kvb_setting_axis {
     const char *option;                   /* of `kvbench run` */
     const char *words[KVB_SETTING_WORDS]; /* its values, as typed; "": a flag; NULL: no more */
-    bool has_field;                       /* the record has a field for it */
-    bool dear;       /* it repeats a combination's calls: chosen rarely once its values have met everything */
-    bool of_truth;   /* the oracle depends on it: if possible, combinations with one oracle share a value */
-    bool of_kernel;  /* a kernel may refuse it: supports() is asked */
-    bool of_outputs; /* it does not concern a witness */
-    /* Can the word matter to this model over this cache? NULL: always. */
-    bool (*matters)(const kvb_model *model, const kvb_cache_type *cache, const char *word);
-    void (*set)(kvb_setting *setting, const char *word);
+    enum { KVB_SETS_COUNT, KVB_SETS_FLAG, KVB_SETS_FLOAT, KVB_SETS_DOUBLE, KVB_SETS_OUT, KVB_SETS_PROFILE } sets;
+    size_t member;                    /* the one that it sets, of that type: its offset in kvb_setting */
+    uint32_t traits;                  /* KVB_AXIS_… */
+    uint32_t cache_has, cache_has_no; /* KVB_CACHE_… flags of the caches that it concerns */
 } kvb_setting_axis;
 
 #define KVB_SETTING_AXES 11u
 extern const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES];
 typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
+
+/* Can a word of the axis matter to this model over this cache? */
+bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const kvb_model *model,
+                         const kvb_cache_type *cache);
 
 /* The usual setting with the chosen values. choice NULL: unchanged. */
 kvb_setting kvb_setting_apply(const kvb_setting *usual, const uint8_t *choice);

@@ -5,6 +5,7 @@
 #include "harness/knobs.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,177 +13,93 @@
 #include "harness/machine/team.h"
 #include "workloads/values.h"
 
-static const struct {
-    const char *name;
-    kvb_elem elem;
-} outs[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
+static const char *const outs[] = {[KVB_F32] = "f32", [KVB_F16] = "f16", [KVB_BF16] = "bf16"};
 
 bool kvb_out_parse(const char *name, kvb_elem *elem)
 {
-    for (size_t i = 0; i < sizeof outs / sizeof *outs; i++)
-        if (!strcmp(outs[i].name, name)) {
-            *elem = outs[i].elem;
-            return true;
-        }
-    return false;
+    *elem = KVB_F32;
+    while (*elem <= KVB_BF16 && strcmp(outs[*elem], name))
+        ++*elem;
+    return *elem <= KVB_BF16;
 }
 
 const char *kvb_out_name(kvb_elem elem)
 {
-    size_t i = 0;
-    while (outs[i].elem != elem)
-        i++;
-    return outs[i].name;
+    return outs[elem];
 }
 
 /* ---- the axes ------------------------------------------------------------------------------------------------ */
 
+#define OF_LOGITS          (KVB_AXIS_TRUTH | KVB_AXIS_OUTPUTS | KVB_AXIS_ATTENDS)
+#define SETS(TYPE, MEMBER) .sets = KVB_SETS_##TYPE, .member = offsetof(kvb_setting, MEMBER)
+
+/* --values leaves out `flat`, which hides errors that others show. Single calls use the other profiles. */
+const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
+    {"--threads", {"2", "all"}, SETS(COUNT, threads), KVB_AXIS_FIELD | KVB_AXIS_OUTPUTS},
+    {"--page-cells", {"3", "48", "256"}, SETS(COUNT, page_cells), .cache_has = KVB_CACHE_PAGES},
+    {"--min-chunk", {"8"}, SETS(COUNT, min_chunk), .cache_has_no = KVB_CACHE_PREALLOCATES},
+    {"--hash-bits", {"1"}, SETS(COUNT, hash_bits), .cache_has = KVB_CACHE_PREFIX},
+    {"--softcap", {"30", "5"}, SETS(FLOAT, logits.softcap), OF_LOGITS | KVB_AXIS_KERNEL},
+    {"--sinks", {""}, SETS(FLAG, logits.sinks), OF_LOGITS | KVB_AXIS_KERNEL},
+    {"--scale", {"1", "0.05"}, SETS(DOUBLE, logits.scale), OF_LOGITS | KVB_AXIS_KERNEL},
+    {"--out", {"f16", "bf16"}, SETS(OUT, out_elem), KVB_AXIS_FIELD | KVB_AXIS_KERNEL | KVB_AXIS_OUTPUTS},
+    {"--before-rope", {""}, SETS(FLAG, logits.before_rope), OF_LOGITS},
+    {"--deterministic", {""}, SETS(FLAG, deterministic), KVB_AXIS_DEAR | KVB_AXIS_KERNEL | KVB_AXIS_OUTPUTS},
+    {"--values", {"gaussian", "qwen", "peaked"}, SETS(PROFILE, values), OF_LOGITS},
+};
+
 #define MANY_CORES 16u /* more threads only make small calls slow */
 
-static uint32_t threads_of(const char *word)
+static uint32_t count_of(const char *word)
 {
     return strcmp(word, "all") ? (uint32_t)strtoul(word, NULL, 10) : kvb_cores();
 }
 
-static bool has_cores(const kvb_model *model, const kvb_cache_type *cache, const char *word)
+bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const kvb_model *model,
+                         const kvb_cache_type *cache)
 {
-    (void)model, (void)cache;
-    return strcmp(word, "all") ? threads_of(word) <= kvb_cores() : kvb_cores() > 2 && kvb_cores() <= MANY_CORES;
-}
-
-static bool has_pages(const kvb_model *model, const kvb_cache_type *cache, const char *word)
-{
-    (void)model, (void)word;
-    return cache->flags & KVB_CACHE_PAGES;
-}
-
-static bool grows(const kvb_model *model, const kvb_cache_type *cache, const char *word)
-{
-    (void)model, (void)word;
-    return !(cache->flags & KVB_CACHE_PREALLOCATES);
-}
-
-static bool finds_prompts(const kvb_model *model, const kvb_cache_type *cache, const char *word)
-{
-    (void)model, (void)word;
-    return cache->flags & KVB_CACHE_PREFIX;
-}
-
-static bool attends(const kvb_model *model, const kvb_cache_type *cache, const char *word)
-{
-    uint32_t g = 0;
-    (void)cache, (void)word;
-    while (g < model->n_groups && kvb_group_scans(&model->groups[g]))
-        g++;
-    return g < model->n_groups;
-}
-
-static bool profile_fits(const kvb_model *model, const kvb_cache_type *cache, const char *word)
-{
-    const kvb_profile *profile = kvb_profile_find(word);
-    bool fits = attends(model, cache, word);
+    const kvb_profile *profile = axis->sets == KVB_SETS_PROFILE ? kvb_profile_find(word) : NULL;
+    bool matters = (cache->flags & (axis->cache_has | axis->cache_has_no)) == axis->cache_has &&
+                   (!(axis->traits & KVB_AXIS_ATTENDS) || kvb_model_layers(model) & KVB_LAYERS_ATTEND);
     char why[256];
-    for (uint32_t g = 0; fits && profile->supports && g < model->n_groups; g++)
-        fits = kvb_group_scans(&model->groups[g]) || profile->supports(model, &model->groups[g], why, sizeof why);
-    return fits;
+    if (axis->member == offsetof(kvb_setting, threads))
+        return strcmp(word, "all") ? count_of(word) <= kvb_cores() : kvb_cores() > 2 && kvb_cores() <= MANY_CORES;
+    for (uint32_t g = 0; matters && profile && profile->supports && g < model->n_groups; g++)
+        matters = kvb_group_scans(&model->groups[g]) || profile->supports(model, &model->groups[g], why, sizeof why);
+    return matters;
 }
 
-static void threads_set(kvb_setting *s, const char *word)
+static void word_set(kvb_setting *s, const kvb_setting_axis *axis, const char *word)
 {
-    s->threads = threads_of(word);
+    void *member = (char *)s + axis->member;
+    switch (axis->sets) {
+    case KVB_SETS_COUNT:
+        *(uint32_t *)member = count_of(word);
+        break;
+    case KVB_SETS_FLAG:
+        *(bool *)member = true;
+        break;
+    case KVB_SETS_FLOAT:
+        *(float *)member = strtof(word, NULL);
+        break;
+    case KVB_SETS_DOUBLE:
+        *(double *)member = strtod(word, NULL);
+        break;
+    case KVB_SETS_OUT:
+        kvb_out_parse(word, member);
+        break;
+    case KVB_SETS_PROFILE:
+        *(const char **)member = word;
+        break;
+    }
 }
-
-static void page_set(kvb_setting *s, const char *word)
-{
-    s->page_cells = (uint32_t)strtoul(word, NULL, 10);
-}
-
-static void chunk_set(kvb_setting *s, const char *word)
-{
-    s->min_chunk = (uint32_t)strtoul(word, NULL, 10);
-}
-
-static void hash_set(kvb_setting *s, const char *word)
-{
-    s->hash_bits = (uint32_t)strtoul(word, NULL, 10);
-}
-
-static void softcap_set(kvb_setting *s, const char *word)
-{
-    s->logits.softcap = strtof(word, NULL);
-}
-
-static void sinks_set(kvb_setting *s, const char *word)
-{
-    (void)word;
-    s->logits.sinks = true;
-}
-
-static void before_rope_set(kvb_setting *s, const char *word)
-{
-    (void)word;
-    s->logits.before_rope = true;
-}
-
-static void scale_set(kvb_setting *s, const char *word)
-{
-    s->logits.scale = strtod(word, NULL);
-}
-
-static void out_set(kvb_setting *s, const char *word)
-{
-    kvb_out_parse(word, &s->out_elem);
-}
-
-static void deterministic_set(kvb_setting *s, const char *word)
-{
-    (void)word;
-    s->deterministic = true;
-}
-
-static void values_set(kvb_setting *s, const char *word)
-{
-    s->values = word;
-}
-
-/* --values leaves out `flat`, which hides errors that others show. Single calls use the other profiles. */
-const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
-    {"--threads", {"2", "all"}, .has_field = true, .of_outputs = true, .matters = has_cores, .set = threads_set},
-    {"--page-cells", {"3", "48", "256"}, .matters = has_pages, .set = page_set},
-    {"--min-chunk", {"8"}, .matters = grows, .set = chunk_set},
-    {"--hash-bits", {"1"}, .matters = finds_prompts, .set = hash_set},
-    {"--softcap",
-     {"30", "5"},
-     .of_truth = true,
-     .of_kernel = true,
-     .of_outputs = true,
-     .matters = attends,
-     .set = softcap_set},
-    {"--sinks", {""}, .of_truth = true, .of_kernel = true, .of_outputs = true, .matters = attends, .set = sinks_set},
-    {"--scale",
-     {"1", "0.05"},
-     .of_truth = true,
-     .of_kernel = true,
-     .of_outputs = true,
-     .matters = attends,
-     .set = scale_set},
-    {"--out", {"f16", "bf16"}, .has_field = true, .of_kernel = true, .of_outputs = true, .set = out_set},
-    {"--before-rope", {""}, .of_truth = true, .of_outputs = true, .matters = attends, .set = before_rope_set},
-    {"--deterministic", {""}, .dear = true, .of_kernel = true, .of_outputs = true, .set = deterministic_set},
-    {"--values",
-     {"gaussian", "qwen", "peaked"},
-     .of_truth = true,
-     .of_outputs = true,
-     .matters = profile_fits,
-     .set = values_set},
-};
 
 kvb_setting kvb_setting_apply(const kvb_setting *usual, const uint8_t *choice)
 {
     kvb_setting s = *usual;
     for (size_t a = 0; choice && a < KVB_SETTING_AXES; a++)
         if (choice[a])
-            kvb_setting_axes[a].set(&s, kvb_setting_axes[a].words[choice[a] - 1]);
+            word_set(&s, &kvb_setting_axes[a], kvb_setting_axes[a].words[choice[a] - 1]);
     return s;
 }
 
@@ -199,7 +116,7 @@ void kvb_setting_words(const uint8_t *choice, bool all, char *text, size_t bytes
     for (size_t a = 1; choice && a < KVB_SETTING_AXES; a++) {
         const kvb_setting_axis *axis = &kvb_setting_axes[a];
         size_t used = strlen(text);
-        if (!choice[a] || (axis->has_field && !all))
+        if (!choice[a] || (axis->traits & KVB_AXIS_FIELD && !all))
             continue;
         const char *word = axis->words[choice[a] - 1];
         const bool knob = is_knob(axis->option);
@@ -294,7 +211,9 @@ static void value_choose(meetings *m, const kvb_settled *s, size_t n, size_t axi
     }
     while (words < KVB_SETTING_WORDS && kvb_setting_axes[axis].words[words])
         words++;
-    best = most ? best : chance & (kvb_setting_axes[axis].dear ? 15 : 1) ? 0 : 1 + (chance >> 4) % words;
+    best = most                                                                ? best
+           : chance & (kvb_setting_axes[axis].traits & KVB_AXIS_DEAR ? 15 : 1) ? 0
+                                                                               : 1 + (chance >> 4) % words;
     for (size_t i = 0; i < n; i++)
         value_take(m, &s[i], axis, can_have(&s[i], axis, best) ? best : 0);
 }
@@ -317,7 +236,7 @@ int kvb_settings_cover(kvb_settled *list, size_t n)
         for (end = i; end < n && end - i < TRUTH_SHARED && list[end].block == list[i].block;)
             end++;
         for (size_t axis = 0; axis < KVB_SETTING_AXES; axis++)
-            if (kvb_setting_axes[axis].of_truth)
+            if (kvb_setting_axes[axis].traits & KVB_AXIS_TRUTH)
                 value_choose(&m, &list[i], end - i, axis);
             else
                 for (size_t j = i; j < end; j++)
