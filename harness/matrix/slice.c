@@ -17,16 +17,11 @@
 #include "harness/selection/registry.h"
 #include "workloads/files.h"
 
-static bool is_profile(const char *a, const char *b)
-{
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
 int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trace, double scale,
                          const kvb_lane_values **found, char *why, size_t why_bytes)
 {
     size_t i = 0;
-    while (i < l->n_values && (scale != l->values[i].scale || !is_profile(profile, l->values[i].profile)))
+    while (i < l->n_values && (scale != l->values[i].scale || !kvb_is_profile(profile, l->values[i].profile)))
         i++;
     kvb_lane_values *v = &l->values[i];
     *found = v;
@@ -38,7 +33,7 @@ int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trac
         error = kvb_values_make(trace, profile, l->options->knobs->seed, &v->values, v->why, sizeof v->why);
         error = profile && (error == -EINVAL || error == -ENOTSUP) ? 0 : error;
     }
-    if (!error && v->values && !v->turned && trace->header.before_rope && !is_profile(profile, "tags")) {
+    if (!error && v->values && !v->turned && trace->header.before_rope && !kvb_is_profile(profile, "tags")) {
         error = kvb_turned_open(trace, v->values, &v->turned);
         snprintf(v->why, sizeof v->why, "no memory for turned rows");
     }
@@ -306,8 +301,7 @@ static bool is_judged(const block *b, size_t i)
 /* Do two settings share a view? */
 static bool is_seen_alike(const kvb_setting *a, const kvb_setting *b)
 {
-    bool same = a->values && b->values ? !strcmp(a->values, b->values) : a->values == b->values;
-    return same && logits_same(&a->logits, &b->logits);
+    return kvb_is_profile(a->values, b->values) && logits_same(&a->logits, &b->logits);
 }
 
 /* Finds, or makes, the view of the i-th combination. */

@@ -104,10 +104,8 @@ int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims, unsigned
 bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_selection_words *words)
 {
     bool parts_are_named = words->workloads.n || words->caches.n || words->pools.n || words->kernels.n;
-    for (size_t i = 0; i < words->kernels.n; i++)
-        if (!strcmp(words->kernels.at[i], kvb_kernel_best.name))
-            return false;
-    return suite->by_pairs && (suite_is_named || !parts_are_named);
+    return suite->by_pairs && (suite_is_named || !parts_are_named) &&
+           !kvb_is_named(&words->kernels, kvb_kernel_best.name);
 }
 
 /* ---- which combinations can run, and their cost -------------------------------------------------------------- */

@@ -16,46 +16,57 @@
 #include "workloads/values.h"
 #include "workloads/files.h"
 
+bool kvb_is_named(const kvb_words *words, const char *name)
+{
+    for (size_t i = 0; i < words->n; i++)
+        if (!strcmp(words->at[i], name))
+            return true;
+    return false;
+}
+
+/* The typed words; without any, the listed ones, which end with NULL. listed NULL: none. */
+static kvb_words words_or(const kvb_words *typed, const char *const *listed)
+{
+    kvb_words words = *typed;
+    if (!typed->n)
+        words.at = (const char **)(uintptr_t)listed;
+    while (!typed->n && listed && listed[words.n])
+        words.n++;
+    return words;
+}
+
 /* Marks the names that match any of the words in chosen[]. No words: all. */
-static int names_match(const char *what, const char *const *words, size_t n_words, const char *const *names,
-                       size_t n_names, bool *chosen, char *why, size_t why_bytes)
+static int names_match(const char *what, kvb_words words, const char *const *names, size_t n_names, bool *chosen,
+                       char *why, size_t why_bytes)
 {
     char known[1024] = "";
     for (size_t i = 0; i < n_names; i++) {
-        chosen[i] = n_words == 0;
+        chosen[i] = words.n == 0;
         kvb_list_add(known, sizeof known, ", ", "%s", names[i]);
     }
-    for (size_t w = 0; w < n_words; w++) {
+    for (size_t w = 0; w < words.n; w++) {
         bool any = false;
         for (size_t i = 0; i < n_names; i++)
-            if (!fnmatch(words[w], names[i], 0))
+            if (!fnmatch(words.at[w], names[i], 0))
                 chosen[i] = any = true;
         if (!any) {
             char unknown[64];
             snprintf(unknown, sizeof unknown, "unknown %s", what);
-            return kvb_name_unknown(unknown, words[w], known, why, why_bytes);
+            return kvb_name_unknown(unknown, words.at[w], known, why, why_bytes);
         }
     }
     return 0;
 }
 
-static size_t list_length(const char *const *list)
-{
-    size_t n = 0;
-    while (list && list[n])
-        n++;
-    return n;
-}
-
-static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, const char *const *words, size_t n_words,
-                        const void **chosen, size_t *n, char *why, size_t why_bytes)
+static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, kvb_words words, const void **chosen,
+                        size_t *n, char *why, size_t why_bytes)
 {
     const char *names[KVB_REGISTRY_MAX] = {NULL};
     bool marked[KVB_REGISTRY_MAX];
     const size_t all = registry->n[sort];
     for (size_t i = 0; i < all; i++)
         names[i] = registry->at[sort][i].name;
-    int error = names_match(kvb_registry_kind_names[sort], words, n_words, names, all, marked, why, why_bytes);
+    int error = names_match(kvb_registry_kind_names[sort], words, names, all, marked, why, why_bytes);
     for (size_t i = 0; i < all && !error; i++)
         if (marked[i])
             chosen[(*n)++] = registry->at[sort][i].definition;
@@ -70,18 +81,15 @@ static int kernels_choose(const kvb_selection_words *words, const kvb_registry *
                           size_t why_bytes)
 {
     const void *chosen[KVB_REGISTRY_MAX];
-    const char **names = calloc(words->kernels.n + 1, sizeof *names);
-    size_t n_names = 0;
-    if (!names)
-        return -ENOMEM;
-    for (size_t i = 0; i < words->kernels.n; i++)
-        if (strcmp(words->kernels.at[i], kvb_kernel_best.name))
-            names[n_names++] = words->kernels.at[i];
-    bool best = n_names < words->kernels.n;
+    const bool best = kvb_is_named(&words->kernels, kvb_kernel_best.name);
+    kvb_words others = {0};
     int error = 0;
-    if (!best || n_names)
-        error = parts_choose(registry, KVB_KERNELS, names, n_names, chosen, &s->n_kernels, why, why_bytes);
-    free(names);
+    for (size_t i = 0; i < words->kernels.n && !error; i++)
+        if (strcmp(words->kernels.at[i], kvb_kernel_best.name))
+            error = kvb_words_add(&others, words->kernels.at[i]);
+    if (!error && (!best || others.n))
+        error = parts_choose(registry, KVB_KERNELS, others, chosen, &s->n_kernels, why, why_bytes);
+    kvb_words_free(&others);
     for (size_t i = 0; i < s->n_kernels && !error; i++) {
         s->kernels[i] = chosen[i];
         if (best && !(s->kernels[i]->flags & KVB_KERNEL_WITNESS)) {
@@ -113,35 +121,16 @@ static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *
                         kvb_selection *s, char *why, size_t why_bytes)
 {
     static const char *const every[] = {"*", NULL};
-    const char *const *listed = part->pools ? part->pools : every;
+    const kvb_words pools = words_or(&words->pools, part->pools ? part->pools : every);
     int error = 0;
-    for (size_t i = 0; (words->pools.n ? i < words->pools.n : listed[i] != NULL) && !error; i++)
-        error = kvb_pool_word_take(words->pools.n ? words->pools.at[i] : listed[i], registry, s->pools,
-                                   KVB_MAX_POOL_PAIRS, &s->n_pools, why, why_bytes);
+    for (size_t i = 0; i < pools.n && !error; i++)
+        error = kvb_pool_word_take(pools.at[i], registry, s->pools, KVB_MAX_POOL_PAIRS, &s->n_pools, why, why_bytes);
     return error;
-}
-
-/* Length of a file's name or a word without the ending ".jsonl". */
-static size_t before_ending(const char *word)
-{
-    const size_t n = strlen(word);
-    return n > 6 && !strcmp(word + n - 6, ".jsonl") ? n - 6 : n;
 }
 
 static bool is_file(const char *word)
 {
-    return strchr(word, '/') || word[before_ending(word)];
-}
-
-static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path, bool is_file)
-{
-    kvb_workload *at = realloc(s->workloads, (s->n_workloads + 1) * sizeof *at);
-    if (!at)
-        return -ENOMEM;
-    s->workloads = at;
-    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path), is_file};
-    s->n_workloads++;
-    return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
+    return strchr(word, '/') || word[kvb_workload_name_bytes(word)];
 }
 
 bool kvb_select_only_files(const kvb_words *workloads)
@@ -155,28 +144,23 @@ bool kvb_select_only_files(const kvb_words *workloads)
 static int workloads_choose(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_workloads *known,
                             kvb_selection *s, char *why, size_t why_bytes)
 {
-    const char **globs = calloc(words->workloads.n + 1, sizeof *globs);
     const char **names = calloc(known->n + 1, sizeof *names);
     bool *chosen = calloc(known->n + 1, sizeof *chosen);
-    size_t n_globs = 0;
-    int error = globs && names && chosen ? 0 : -ENOMEM;
+    kvb_words globs = {0};
+    int error = names && chosen ? 0 : -ENOMEM;
     for (size_t i = 0; i < words->workloads.n && !error; i++) {
         const char *word = words->workloads.at[i], *base = strrchr(word, '/');
         base = base ? base + 1 : word;
-        if (is_file(word))
-            error = workload_add(s, base, before_ending(base), word, true);
-        else
-            globs[n_globs++] = word;
+        error = is_file(word) ? kvb_workload_add(&s->workloads, &s->n_workloads, base, word, true)
+                              : kvb_words_add(&globs, word);
     }
     for (size_t i = 0; i < known->n && !error; i++)
         names[i] = known->at[i].name;
-    size_t n_listed = list_length(part->workloads);
-    if (!error && (n_globs || !words->workloads.n))
-        error = names_match("workload", n_globs ? globs : part->workloads, n_globs ? n_globs : n_listed, names,
-                            known->n, chosen, why, why_bytes);
+    if (!error && (globs.n || !words->workloads.n))
+        error = names_match("workload", words_or(&globs, part->workloads), names, known->n, chosen, why, why_bytes);
     for (size_t i = 0; i < known->n && !error; i++)
         if (chosen[i])
-            error = workload_add(s, known->at[i].name, strlen(known->at[i].name), known->at[i].path, false);
+            error = kvb_workload_add(&s->workloads, &s->n_workloads, known->at[i].name, known->at[i].path, false);
     for (size_t i = 0; i < s->n_workloads && !error; i++)
         for (size_t other = 0; other < i && !error; other++)
             if (!strcmp(s->workloads[i].name, s->workloads[other].name)) {
@@ -184,7 +168,7 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
                          s->workloads[other].path, s->workloads[i].path);
                 error = -EINVAL;
             }
-    free(globs);
+    kvb_words_free(&globs);
     free(names);
     free(chosen);
     return error;
@@ -201,13 +185,14 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite_part 
         owns |= !strcmp(listed[i], "own");
     if (words->workloads.n && !owns) /* the part's values are for its own workloads, and others are named */
         listed = trace;
-    for (size_t i = 0; words->values.n ? i < words->values.n : listed[i] != NULL; i++) {
-        const char *word = words->values.n ? words->values.at[i] : listed[i];
+    const kvb_words values = words_or(&words->values, listed);
+    for (size_t i = 0; i < values.n; i++) {
+        const char *word = values.at[i];
         bool own = !strcmp(word, "own");
         if (!own && !kvb_profile_find(word)) {
             char known[512] = "own";
-            for (size_t p = 0, used = 3; kvb_profiles[p] && used < sizeof known; p++)
-                used += (size_t)snprintf(known + used, sizeof known - used, ", %s", kvb_profiles[p]->name);
+            for (size_t p = 0; kvb_profiles[p]; p++)
+                kvb_list_add(known, sizeof known, ", ", "%s", kvb_profiles[p]->name);
             return kvb_name_unknown("unknown values", word, known, why, why_bytes);
         }
         if (s->n_values == KVB_MAX_PROFILES)
@@ -242,11 +227,10 @@ static int threads_choose(const kvb_selection_words *words, bool oversubscribe, 
 
 static int growths_choose(const kvb_selection_words *words, kvb_selection *s, char *why, size_t why_bytes)
 {
-    static const char *const usual[] = {"double"};
+    static const char *const usual[] = {"double", NULL};
     bool marked[KVB_GROWTHS];
     int error =
-        names_match("growth", words->growths.n ? words->growths.at : usual, words->growths.n ? words->growths.n : 1,
-                    kvb_growth_names, KVB_GROWTHS, marked, why, why_bytes);
+        names_match("growth", words_or(&words->growths, usual), kvb_growth_names, KVB_GROWTHS, marked, why, why_bytes);
     for (int g = 0; g < KVB_GROWTHS && !error; g++)
         if (marked[g])
             s->growths[s->n_growths++] = (kvb_growth)g;
@@ -265,14 +249,6 @@ static uint8_t layers_of(const kvb_workload *workload)
     return layers;
 }
 
-static bool is_named(const kvb_words *words, const char *name)
-{
-    for (size_t i = 0; i < words->n; i++)
-        if (!strcmp(words->at[i], name))
-            return true;
-    return false;
-}
-
 /* Drops kernels that only scan if no workload has layers for them, unless they are named in full. 0 or -ENOMEM. */
 static int scans_choose(const kvb_selection_words *words, kvb_selection *s)
 {
@@ -284,7 +260,7 @@ static int scans_choose(const kvb_selection_words *words, kvb_selection *s)
     for (size_t i = 0; i < s->n_workloads; i++)
         all |= s->layers[i] = layers_of(&s->workloads[i]);
     for (size_t i = 0; i < s->n_kernels; i++)
-        if (all & KVB_LAYERS_SCAN || s->kernels[i]->attend || is_named(&words->kernels, s->kernels[i]->name))
+        if (all & KVB_LAYERS_SCAN || s->kernels[i]->attend || kvb_is_named(&words->kernels, s->kernels[i]->name))
             s->kernels[kept++] = s->kernels[i];
     s->n_kernels = kept;
     if (words->kernels.n) {
@@ -300,27 +276,19 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
     *s = (kvb_selection){0};
     why[0] = '\0';
     const void *caches[KVB_REGISTRY_MAX];
-    bool typed = words->caches.n > 0;
-    int error = parts_choose(registry, KVB_CACHES, typed ? words->caches.at : part->caches,
-                             typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
-    if (!error)
-        error = kernels_choose(words, registry, s, why, why_bytes);
-    if (!error)
-        witness_choose(words, s);
+    int error = parts_choose(registry, KVB_CACHES, words_or(&words->caches, part->caches), caches, &s->n_caches, why,
+                             why_bytes);
     for (size_t i = 0; i < s->n_caches; i++)
         s->caches[i] = caches[i];
+    error = error ? error : kernels_choose(words, registry, s, why, why_bytes);
     if (!error)
-        error = pools_choose(words, part, registry, s, why, why_bytes);
-    if (!error)
-        error = values_choose(words, part, s, why, why_bytes);
-    if (!error)
-        error = threads_choose(words, oversubscribe, s, why, why_bytes);
-    if (!error)
-        error = growths_choose(words, s, why, why_bytes);
-    if (!error)
-        error = workloads_choose(words, part, workloads, s, why, why_bytes);
-    if (!error)
-        error = scans_choose(words, s);
+        witness_choose(words, s);
+    error = error ? error : pools_choose(words, part, registry, s, why, why_bytes);
+    error = error ? error : values_choose(words, part, s, why, why_bytes);
+    error = error ? error : threads_choose(words, oversubscribe, s, why, why_bytes);
+    error = error ? error : growths_choose(words, s, why, why_bytes);
+    error = error ? error : workloads_choose(words, part, workloads, s, why, why_bytes);
+    error = error ? error : scans_choose(words, s);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
@@ -342,7 +310,7 @@ static bool selection_covers(const kvb_selection *s, const char *workload_path, 
         found = !strcmp(s->workloads[i].path, workload_path);
     bool valued = false;
     for (size_t i = 0; i < s->n_values && !valued; i++)
-        valued = s->values[i] && values ? !strcmp(s->values[i], values) : s->values[i] == values;
+        valued = kvb_is_profile(s->values[i], values);
     bool paired = false;
     for (size_t i = 0; i < s->n_pools && !paired; i++)
         paired = s->pools[i].k == pools->k && s->pools[i].v == pools->v;
@@ -352,11 +320,7 @@ static bool selection_covers(const kvb_selection *s, const char *workload_path, 
 
 void kvb_selection_free(kvb_selection *s)
 {
-    for (size_t i = 0; i < s->n_workloads; i++) {
-        free(s->workloads[i].name);
-        free(s->workloads[i].path);
-    }
-    free(s->workloads);
+    kvb_workloads_free(&(kvb_workloads){.at = s->workloads, .n = s->n_workloads});
     free(s->has);
     free(s->choices);
     free(s->layers);

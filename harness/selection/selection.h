@@ -7,6 +7,8 @@
 #ifndef KVB_SELECTION_H
 #define KVB_SELECTION_H
 
+#include <string.h>
+
 #include "caches/store.h"
 #include "harness/command_line.h"
 #include "harness/selection/registry.h"
@@ -122,6 +124,15 @@ typedef struct kvb_selection {
     size_t n_left_out;           /* combinations that could run but are not needed for pairs */
     kvb_setting_choice *choices; /* [combinations]; NULL: all have the run's own setting */
 } kvb_selection;
+
+/* Is one of the words this name? */
+bool kvb_is_named(const kvb_words *words, const char *name);
+
+/* Are two profiles the same? NULL: the workload's own values. */
+static inline bool kvb_is_profile(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
 
 /* Are all workload words files, so that no folder of workloads is needed? */
 bool kvb_select_only_files(const kvb_words *workloads);

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,9 +130,25 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const kvb_workload *)a)->name, ((const kvb_workload *)b)->name);
 }
 
+size_t kvb_workload_name_bytes(const char *word)
+{
+    const size_t n = strlen(word);
+    return n > 6 && !strcmp(word + n - 6, ".jsonl") ? n - 6 : n;
+}
+
+int kvb_workload_add(kvb_workload **at, size_t *n, const char *name, const char *path, bool is_file)
+{
+    kvb_workload *more = realloc(*at, (*n + 1) * sizeof *more);
+    if (!more)
+        return -ENOMEM;
+    *at = more;
+    more += (*n)++;
+    *more = (kvb_workload){strndup(name, kvb_workload_name_bytes(name)), strdup(path), is_file};
+    return more->name && more->path ? 0 : -ENOMEM;
+}
+
 int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, size_t why_bytes)
 {
-    static const char ending[] = ".jsonl";
     *workloads = (kvb_workloads){
         .folder = folder ? strdup(folder)
                          : kvb_folder_find("KVB_WORKLOADS", "share/kvbench/workloads", "workloads/recorded")};
@@ -145,21 +162,11 @@ int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, 
     }
     int result = 0;
     for (struct dirent *entry; !result && (entry = readdir(dir));) {
-        size_t n = strlen(entry->d_name);
-        if (n < sizeof ending || strcmp(entry->d_name + n - (sizeof ending - 1), ending))
+        char path[PATH_MAX];
+        if (!entry->d_name[kvb_workload_name_bytes(entry->d_name)])
             continue;
-        kvb_workload *at = realloc(workloads->at, (workloads->n + 1) * sizeof *at);
-        result = -ENOMEM;
-        if (!at)
-            break;
-        workloads->at = at;
-        kvb_workload *w = &at[workloads->n];
-        w->name = strndup(entry->d_name, n - (sizeof ending - 1));
-        if (asprintf(&w->path, "%s/%s", workloads->folder, entry->d_name) < 0)
-            w->path = NULL;
-        workloads->n++;
-        if (w->name && w->path)
-            result = 0;
+        snprintf(path, sizeof path, "%s/%s", workloads->folder, entry->d_name);
+        result = kvb_workload_add(&workloads->at, &workloads->n, entry->d_name, path, false);
     }
     closedir(dir);
     if (!result && workloads->n)

@@ -44,6 +44,11 @@ typedef struct kvb_workloads {
     char *folder;
 } kvb_workloads;
 
+/* Length of a file's name or a word without the ending ".jsonl". */
+size_t kvb_workload_name_bytes(const char *word);
+/* Adds a workload to the list `at` of *n. name: of a file, its ending is left out. 0 or -ENOMEM. */
+int kvb_workload_add(kvb_workload **at, size_t *n, const char *name, const char *path, bool is_file);
+
 /*
  * Lists the workloads of a folder. NULL: $KVB_WORKLOADS, else workloads/recorded beside the program's folder, else the
  * folder of `make install`. 0, or a negative errno with why.
