@@ -6,30 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/command_line.h"
-#include "harness/selection/registry.h"
 #include "kernels/cpu.h"
 #include "results/result.h"
-
-/* Reads the file. 0, or a negative errno with why. */
-static int best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes)
-{
-    *best = (kvb_best){.path = path, .registry = registry};
-    return kvb_result_load(path, &best->file, why, why_bytes);
-}
+#include "workloads/files.h"
 
 int kvb_best_prepare(kvb_best *best, const kvb_words *kernels, const char *path, const kvb_registry *registry,
                      char *why, size_t why_bytes)
 {
     char said[512];
-    bool asked = false;
-    for (size_t i = 0; i < kernels->n; i++)
-        asked = asked || !strcmp(kernels->at[i], kvb_kernel_best.name);
+    const bool asked = kvb_is_named(kernels, kvb_kernel_best.name);
+    *best = (kvb_best){.path = path, .registry = registry};
     if (asked == !path)
         snprintf(why, why_bytes, "%s",
                  asked ? "--kernel best needs --best-from F.jsonl: the records of an earlier run of several kernels"
                        : "--best-from is what --kernel best goes by; say --kernel best too");
-    else if (asked && best_open(best, path, registry, said, sizeof said))
+    else if (asked && kvb_result_load(path, &best->file, said, sizeof said))
         snprintf(why, why_bytes, "--best-from: %s", said);
     else {
         const char *isa = kvb_cpu_level_names[kvb_cpu()];
@@ -48,20 +39,15 @@ void kvb_best_close(kvb_best *best)
     best->file = NULL;
 }
 
-/* Are the combinations the same except for the kernel? */
-static bool is_same(const kvb_result *a, const kvb_result *b)
-{
-    return !(kvb_results_differ(a, b) & ~(UINT32_C(1) << KVB_RANKED_KERNEL));
-}
-
 const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes)
 {
     const kvb_result *fastest = NULL;
     const kvb_kernel *found = NULL;
     for (size_t i = 0; i < best->file->n; i++) {
         const kvb_result *r = &best->file->results[i];
-        bool timed = r->status == KVB_STATUS_PASS && r->rho >= 0 && r->time.all.median >= 0; /* not NaN */
-        if (timed && is_same(r, of) && (!fastest || r->time.all.median < fastest->time.all.median))
+        bool timed = r->status == KVB_STATUS_PASS && r->rho >= 0 && r->time.all.median >= 0;  /* not NaN */
+        const bool same = !(kvb_results_differ(r, of) & ~(UINT32_C(1) << KVB_RANKED_KERNEL)); /* but for the kernel */
+        if (timed && same && (!fastest || r->time.all.median < fastest->time.all.median))
             fastest = r;
     }
     if (fastest)
@@ -93,20 +79,13 @@ static bool is_taken(const kvb_kernel *kernel, const kvb_problem *problem, char 
     return kernel->supports(problem, why, why_bytes);
 }
 
-/* Appends a name to a list of them. */
-static void name_add(char *names, size_t bytes, const char *between, const char *name)
-{
-    size_t used = strlen(names);
-    snprintf(names + used, bytes - used, "%s%s", used ? between : "", name);
-}
-
 static void verdict_add(axis *a, const char *name, bool taken, const char *why)
 {
     if (!taken && !a->n_declined)
         snprintf(a->why, sizeof a->why, "%s", why);
     a->n_taken += taken;
     a->n_declined += !taken;
-    name_add(taken ? a->taken : a->declined, sizeof a->taken, " ", name);
+    kvb_list_add(taken ? a->taken : a->declined, sizeof a->taken, " ", "%s", name);
 }
 
 static void problem_ask(axis *a, const char *name, const kvb_problem *problem)
@@ -261,15 +240,11 @@ static axis masks_ask(const axis *empty)
 
 static axis outputs_ask(const axis *empty, const kvb_problem *plain)
 {
-    static const struct {
-        const char *name;
-        kvb_elem elem;
-    } elems[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
     axis a = *empty;
-    for (size_t i = 0; i < sizeof elems / sizeof *elems; i++) {
+    for (kvb_elem elem = KVB_F32; elem <= KVB_BF16; elem++) {
         kvb_problem p = *plain;
-        p.out_elem = elems[i].elem;
-        problem_ask(&a, elems[i].name, &p);
+        p.out_elem = elem;
+        problem_ask(&a, kvb_out_name(elem), &p);
     }
     return a;
 }
@@ -370,29 +345,31 @@ bool kvb_kernel_reads(const kvb_kernel *kernel, const kvb_format *k, const kvb_f
     return is_taken(attends, &problem, why, sizeof why);
 }
 
+/* Does a selected kernel read them? A witness counts where it is the only one. */
+static bool is_read(const kvb_selection *s, const kvb_format *k, const kvb_format *v)
+{
+    bool read = false;
+    for (size_t i = 0; i < s->n_kernels && !read; i++)
+        read = (s->n_kernels == 1 || !kvb_is_witness(s->kernels[i])) && kvb_kernel_reads(s->kernels[i], k, v);
+    return read;
+}
+
 int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char *why, size_t why_bytes)
 {
     for (size_t p = 0; p < s->n_pools; p++) {
         const kvb_format *k = s->pools[p].k->format, *v = s->pools[p].v->format;
         char kernels[256] = "", pools[512] = "";
-        bool read = false;
-        for (size_t i = 0; i < s->n_kernels && !read; i++)
-            read = (s->n_kernels == 1 || !kvb_is_witness(s->kernels[i])) && kvb_kernel_reads(s->kernels[i], k, v);
-        if (read)
+        if (is_read(s, k, v))
             continue;
         for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
             const kvb_kernel *kernel = registry->at[KVB_KERNELS][i].definition;
             if (kernel->attend && kvb_kernel_reads(kernel, k, v))
-                name_add(kernels, sizeof kernels, ", ", kernel->name);
+                kvb_list_add(kernels, sizeof kernels, ", ", "%s", kernel->name);
         }
         for (size_t i = 0; i < registry->n[KVB_POOLS]; i++) {
             const kvb_pool_type *pool = registry->at[KVB_POOLS][i].definition;
-            bool any = false;
-            for (size_t j = 0; j < s->n_kernels && !any; j++)
-                any = (s->n_kernels == 1 || !kvb_is_witness(s->kernels[j])) &&
-                      kvb_kernel_reads(s->kernels[j], pool->format, pool->format);
-            if (any)
-                name_add(pools, sizeof pools, ", ", pool->name);
+            if (is_read(s, pool->format, pool->format))
+                kvb_list_add(pools, sizeof pools, ", ", "%s", pool->name);
         }
         snprintf(
             why, why_bytes,
