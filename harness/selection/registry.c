@@ -337,15 +337,21 @@ static bool hadamard_cut(char *name)
     return true;
 }
 
+static const kvb_pool_alias *alias_of(const char *name)
+{
+    const kvb_pool_alias *a = kvb_pool_aliases;
+    while (a->name && strcmp(a->name, name))
+        a++;
+    return a->name ? a : NULL;
+}
+
 static int unknown(const char *word, const kvb_registry *registry, char *why, size_t why_bytes)
 {
     char known[1024];
     kvb_registry_names(registry, KVB_POOLS, known, sizeof known);
-    size_t used = strlen(known);
-    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name && used < sizeof known; a++)
-        used += (size_t)snprintf(known + used, sizeof known - used, ", %s", a->name);
-    if (used < sizeof known)
-        snprintf(known + used, sizeof known - used, "; each also with +had");
+    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name; a++)
+        kvb_list_add(known, sizeof known, ", ", "%s", a->name);
+    kvb_list_add(known, sizeof known, "; ", "each also with +had");
     return kvb_name_unknown("unknown pool", word, known, why, why_bytes);
 }
 
@@ -369,11 +375,9 @@ static int side_take(const char *name, bool is_v, const kvb_registry *registry, 
     *pool = kvb_registry_find(registry, KVB_POOLS, plain); /* a plug-in's pool can have any name, also an alias */
     if (*pool)
         return 0;
-    bool had = hadamard_cut(plain);
-    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name; a++)
-        if (!strcmp(plain, a->name))
-            snprintf(plain, sizeof plain, "%s", is_v ? a->v : a->k);
-    *pool = kvb_registry_find(registry, KVB_POOLS, plain);
+    const bool had = hadamard_cut(plain);
+    const kvb_pool_alias *alias = alias_of(plain);
+    *pool = kvb_registry_find(registry, KVB_POOLS, !alias ? plain : is_v ? alias->v : alias->k);
     if (!*pool)
         return unknown(name, registry, why, why_bytes);
     *pool = form_of(*pool, had, why, why_bytes);
@@ -391,17 +395,6 @@ static int pair_add(const kvb_pool_type *k, const kvb_pool_type *v, kvb_pool_pai
     return 0;
 }
 
-static bool is_alias(const char *word)
-{
-    char plain[KVB_NAME];
-    snprintf(plain, sizeof plain, "%s", word);
-    hadamard_cut(plain);
-    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name; a++)
-        if (!strcmp(plain, a->name))
-            return true;
-    return false;
-}
-
 int kvb_pool_word_take(const char *word, const kvb_registry *registry, kvb_pool_pair *pairs, size_t max, size_t *n,
                        char *why, size_t why_bytes)
 {
@@ -409,7 +402,9 @@ int kvb_pool_word_take(const char *word, const kvb_registry *registry, kvb_pool_
     const kvb_pool_type *kp, *vp;
     char rest;
     int fields = sscanf(word, "k=%63[^,],v=%63[^,]%c", k, v, &rest);
-    if (fields == 2 || is_alias(word)) {
+    snprintf(glob, sizeof glob, "%s", word);
+    const bool had = hadamard_cut(glob);
+    if (fields == 2 || alias_of(glob)) {
         const char *both = fields == 2 ? NULL : word;
         int error = side_take(both ? both : k, false, registry, &kp, why, why_bytes);
         if (!error)
@@ -418,8 +413,7 @@ int kvb_pool_word_take(const char *word, const kvb_registry *registry, kvb_pool_
     }
     if (strchr(word, '='))
         return kvb_why_set(-EINVAL, why, why_bytes, "pool '%s': the sides apart are written k=NAME,v=NAME", word);
-    snprintf(glob, sizeof glob, "%s", word);
-    bool had = !kvb_registry_find(registry, KVB_POOLS, word) && hadamard_cut(glob), any = false;
+    bool any = false;
     int error = 0;
     for (size_t i = 0; i < registry->n[KVB_POOLS] && !error; i++) {
         const kvb_pool_type *pool = registry->at[KVB_POOLS][i].definition;
