@@ -21,6 +21,8 @@
  * wake that prefetcher early, which gains 10 % on Zen 5 (kernels/NOTES.md).
  */
 
+#define LINE 64u /* bytes of a cache line */
+
 /* Independent sums, so that a compiler can use any vectors of its target. */
 static uint64_t read_portable(const char *p, size_t bytes)
 {
@@ -35,7 +37,6 @@ static uint64_t read_portable(const char *p, size_t bytes)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define LINE  64u
 #define BLOCK 512u /* bytes of one stream in one turn of the loop */
 
 /* The rest of a stream that the loops below leave: whole lines, fewer than two blocks. */
@@ -118,24 +119,6 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const char *p, size_t 
 }
 #endif
 
-const kvb_read_kernel kvb_read_kernels[] = {
-#if defined(__x86_64__)
-    {"avx512", KVB_CPU_AVX512, read_avx512},
-    {"avx2", KVB_CPU_AVX2, read_avx2},
-#endif
-    {"portable", KVB_CPU_PORTABLE, read_portable},
-    {NULL, KVB_CPU_PORTABLE, NULL},
-};
-
-static const kvb_read_kernel *read_kernel_choose(void)
-{
-    const kvb_read_kernel *kernel = kvb_read_kernels;
-    char why[64];
-    while (!kvb_cpu_has(kernel->level, why, sizeof why))
-        kernel++;
-    return kernel;
-}
-
 /*
  * STREAM's triad, one source for every ISA: the loop is inlined into functions of different targets and vectorised
  * there. Plain stores: no non-temporal ones, so that hardware moves 32 bytes where STREAM counts 24 (the store first
@@ -167,18 +150,18 @@ __attribute__((target("avx2"))) static void triad_avx2(double *a, const double *
 }
 #endif
 
-const kvb_triad_kernel kvb_triad_kernels[] = {
+const kvb_memory_kernel kvb_memory_kernels[] = {
 #if defined(__x86_64__)
-    {"avx512", KVB_CPU_AVX512, triad_avx512},
-    {"avx2", KVB_CPU_AVX2, triad_avx2},
+    {"avx512", KVB_CPU_AVX512, read_avx512, triad_avx512},
+    {"avx2", KVB_CPU_AVX2, read_avx2, triad_avx2},
 #endif
-    {"portable", KVB_CPU_PORTABLE, triad_portable},
-    {NULL, KVB_CPU_PORTABLE, NULL},
+    {"portable", KVB_CPU_PORTABLE, read_portable, triad_portable},
+    {NULL, KVB_CPU_PORTABLE, NULL, NULL},
 };
 
-static const kvb_triad_kernel *triad_kernel_choose(void)
+static const kvb_memory_kernel *kernel_choose(void)
 {
-    const kvb_triad_kernel *kernel = kvb_triad_kernels;
+    const kvb_memory_kernel *kernel = kvb_memory_kernels;
     char why[64];
     while (!kvb_cpu_has(kernel->level, why, sizeof why))
         kernel++;
@@ -239,119 +222,86 @@ int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double second
     return n ? 0 : -EINTR;
 }
 
-#define probe_LINE 64u
-
-typedef struct read_job {
-    const kvb_read_kernel *kernel;
-    const char *base;
-    size_t part, bytes; /* from one thread's part to the next; read of each part */
+typedef struct job {
+    const kvb_memory_kernel *kernel;
+    bool triad;
+    char *base;
+    size_t part, share; /* bytes from one thread's part to the next; bytes used of each part */
     uint32_t passes;
     atomic_uint_fast64_t seen; /* sums of the data, so that reading is not optimised away */
-} read_job;
+} job;
 
-static void part_read(void *ctx, uint32_t i, uint32_t n)
+/* Elements of each of a triad's three arrays. They lie one after the other, each a whole number of lines. */
+static size_t triad_elements(size_t share)
 {
-    read_job *job = ctx;
+    size_t elements = share / 3 / LINE * (LINE / sizeof(double));
+    return elements ? elements : LINE / sizeof(double);
+}
+
+static void part_work(void *ctx, uint32_t i, uint32_t n)
+{
+    job *j = ctx;
+    const size_t elements = triad_elements(j->share);
     uint64_t seen = 0;
     (void)n;
-    for (uint32_t pass = 0; pass < job->passes; pass++) {
-        const char *base = job->base + i * job->part;
-        __asm__ volatile("" : "+r"(base) : : "memory"); /* each pass reads anew */
-        seen ^= job->kernel->run(base, job->bytes);
+    for (uint32_t pass = 0; pass < j->passes; pass++) {
+        char *base = j->base + i * j->part;
+        double *a = (void *)base;
+        __asm__ volatile("" : "+r"(base), "+r"(a) : : "memory"); /* each pass reads anew */
+        if (j->triad)
+            j->kernel->triad(a, a + elements, a + 2 * elements, 0.5, elements);
+        else
+            seen ^= j->kernel->read(base, j->share);
     }
-    atomic_fetch_add_explicit(&job->seen, seen, memory_order_relaxed);
+    atomic_fetch_add_explicit(&j->seen, seen, memory_order_relaxed);
 }
 
 /* The part of `bytes` that each of n threads reads: whole lines, at least one, at most its part of the memory. */
 static size_t share_of(const kvb_probe_memory *memory, size_t bytes, uint32_t n)
 {
-    size_t share = bytes / n / probe_LINE * probe_LINE, part = memory->bytes / n;
-    if (share < probe_LINE)
-        share = probe_LINE;
+    size_t share = bytes / n / LINE * LINE, part = memory->bytes / n;
+    if (share < LINE)
+        share = LINE;
     return share < part ? share : part;
-}
-
-double kvb_read_pass(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, uint32_t passes)
-{
-    read_job job = {.kernel = read_kernel_choose(),
-                    .base = memory->base,
-                    .part = memory->bytes / team->n,
-                    .bytes = share_of(memory, bytes, team->n),
-                    .passes = passes};
-    double start = kvb_now_ns();
-    team->run(team, part_read, &job);
-    return kvb_now_ns() - start;
-}
-
-const char *kvb_read_isa(void)
-{
-    return read_kernel_choose()->isa;
 }
 
 typedef struct probe {
     const kvb_team *team;
     const kvb_probe_memory *memory;
     size_t bytes;
+    bool triad;
 } probe;
 
-static double read_sample(void *ctx, uint32_t passes)
+static double probe_sample(void *ctx, uint32_t passes)
 {
-    probe *p = ctx;
-    return kvb_read_pass(p->team, p->memory, p->bytes, passes);
-}
-
-int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
-                       kvb_rate *rate)
-{
-    probe p = {.team = team, .memory = memory, .bytes = bytes};
-    double moved = (double)team->n * (double)share_of(memory, bytes, team->n);
-    return kvb_rate_sample(read_sample, &p, moved, seconds, rate);
-}
-
-typedef struct triad_job {
-    const kvb_triad_kernel *kernel;
-    char *base;
-    size_t part, elements; /* bytes from one part to the next; elements of each of the three arrays in a part */
-    uint32_t passes;
-} triad_job;
-
-/* The arrays of a thread lie one after the other in its part, each a whole number of lines. */
-static void part_triad(void *ctx, uint32_t i, uint32_t n)
-{
-    const triad_job *job = ctx;
-    double *a = (void *)(job->base + i * job->part);
-    (void)n;
-    for (uint32_t pass = 0; pass < job->passes; pass++) {
-        __asm__ volatile("" : "+r"(a) : : "memory");
-        job->kernel->run(a, a + job->elements, a + 2 * job->elements, 0.5, job->elements);
-    }
-}
-
-static size_t triad_elements(size_t share)
-{
-    size_t elements = share / 3 / probe_LINE * (probe_LINE / sizeof(double));
-    return elements ? elements : probe_LINE / sizeof(double);
-}
-
-static double triad_sample(void *ctx, uint32_t passes)
-{
-    probe *p = ctx;
-    triad_job job = {.kernel = triad_kernel_choose(),
-                     .base = p->memory->base,
-                     .part = p->memory->bytes / p->team->n,
-                     .elements = triad_elements(share_of(p->memory, p->bytes, p->team->n)),
-                     .passes = passes};
+    const probe *p = ctx;
+    job j = {.kernel = kernel_choose(),
+             .triad = p->triad,
+             .base = p->memory->base,
+             .part = p->memory->bytes / p->team->n,
+             .share = share_of(p->memory, p->bytes, p->team->n),
+             .passes = passes};
     double start = kvb_now_ns();
-    p->team->run(p->team, part_triad, &job);
+    p->team->run(p->team, part_work, &j);
     return kvb_now_ns() - start;
 }
 
-int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
-                        kvb_rate *rate)
+double kvb_read_pass(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, uint32_t passes)
 {
-    probe p = {.team = team, .memory = memory, .bytes = bytes};
-    double moved = 24.0 * (double)team->n * (double)triad_elements(share_of(memory, bytes, team->n));
-    return kvb_rate_sample(triad_sample, &p, moved, seconds, rate);
+    return probe_sample(&(probe){team, memory, bytes, false}, passes);
+}
+
+const char *kvb_read_isa(void)
+{
+    return kernel_choose()->isa;
+}
+
+int kvb_memory_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, bool triad, double seconds,
+                         kvb_rate *rate)
+{
+    const size_t share = share_of(memory, bytes, team->n);
+    const double moved = triad ? 24.0 * (double)triad_elements(share) : (double)share;
+    return kvb_rate_sample(probe_sample, &(probe){team, memory, bytes, triad}, moved * team->n, seconds, rate);
 }
 
 /* Memory for the probes: huge pages where the system grants them on advice, touched first by the thread that reads it.

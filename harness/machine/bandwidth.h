@@ -29,26 +29,19 @@ int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double second
 void kvb_rate_of(double *samples, uint32_t n, kvb_rate *rate);
 
 /*
- * The loops of the bandwidth probes as tables, best ISA first. The CPU alone decides, not kvb_cpu_limit(): the hardware's
+ * The loops of the bandwidth probes as a table, best ISA first. The CPU alone decides, not kvb_cpu_limit(): the hardware's
  * limit does not depend on the level that a run may use.
  */
-
-/* Loads every cache line of p[0 .. bytes) and returns something that depends on all of it. p is 64-byte aligned, bytes
- * a multiple of 64. */
-typedef struct kvb_read_kernel {
+typedef struct kvb_memory_kernel {
     const char *isa;
     kvb_cpu_level level; /* needed */
-    uint64_t (*run)(const char *p, size_t bytes);
-} kvb_read_kernel;
-extern const kvb_read_kernel kvb_read_kernels[]; /* best first; ends with isa NULL */
-
-/* a[i] = b[i] + s * c[i] for n elements: two roundings (no contraction), plain stores. */
-typedef struct kvb_triad_kernel {
-    const char *isa;
-    kvb_cpu_level level;
-    void (*run)(double *a, const double *b, const double *c, double s, size_t n);
-} kvb_triad_kernel;
-extern const kvb_triad_kernel kvb_triad_kernels[]; /* best first; ends with isa NULL */
+    /* Loads every cache line of p[0 .. bytes) and returns something that depends on all of it. p is 64-byte aligned, bytes
+     * a multiple of 64. */
+    uint64_t (*read)(const char *p, size_t bytes);
+    /* a[i] = b[i] + s * c[i] for n elements: two roundings (no contraction), plain stores. */
+    void (*triad)(double *a, const double *b, const double *c, double s, size_t n);
+} kvb_memory_kernel;
+extern const kvb_memory_kernel kvb_memory_kernels[]; /* ends with isa NULL */
 
 typedef struct kvb_team kvb_team; /* kernels/view.h */
 
@@ -72,14 +65,13 @@ double kvb_read_pass(const kvb_team *team, const kvb_probe_memory *memory, size_
 /* Name of the ISA the read kernel uses: "avx512", "avx2", "portable". */
 const char *kvb_read_isa(void);
 
-/* Read bandwidth over the first `bytes` of the memory, GB/s, in a time budget (at least 5 samples). 0 or -ENOMEM. */
-int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
-                       kvb_rate *rate);
-
-/* STREAM triad a[i] = b[i] + s * c[i] over f64 arrays of `bytes` in all; counts 24 bytes for each element (McCalpin).
- * Plain stores, not non-temporal ones: 32 bytes move. Overwrites the memory. */
-int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
-                        kvb_rate *rate);
+/*
+ * Bandwidth over the first `bytes` of the memory, GB/s, in a time budget (at least 5 samples): of reading, or of STREAM's
+ * triad a[i] = b[i] + s * c[i] over f64 arrays of `bytes` in all. A triad counts 24 bytes for each element (McCalpin); with
+ * plain stores, not non-temporal ones, 32 bytes move. It overwrites the memory. 0 or -ENOMEM.
+ */
+int kvb_memory_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, bool triad, double seconds,
+                         kvb_rate *rate);
 
 typedef enum kvb_peak_kind {
     KVB_PEAK_F32,

@@ -287,9 +287,9 @@ static int levels_measure(const kvb_machine_profile *profile, const kvb_team *te
     for (size_t i = 0; i < KVB_LEVELS && !error; i++) {
         if (!bytes[i])
             continue;
-        error = kvb_read_bandwidth(team, &memory, bytes[i], seconds, &row->read[i]);
+        error = kvb_memory_bandwidth(team, &memory, bytes[i], false, seconds, &row->read[i]);
         if (!error)
-            error = kvb_triad_bandwidth(team, &memory, bytes[i], seconds, &row->triad[i]);
+            error = kvb_memory_bandwidth(team, &memory, bytes[i], true, seconds, &row->triad[i]);
     }
     kvb_probe_memory_close(&memory);
     return error;

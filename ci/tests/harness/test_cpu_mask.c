@@ -103,16 +103,16 @@ static void every_line_is_read(void **state)
     static const size_t sizes[] = {64, 128, 512, 576, 1024, 1088, 4096, 5 * 1024 + 64};
     char *lines = aligned_alloc(64, 8192);
     assert_non_null(lines);
-    for (const kvb_read_kernel *kernel = kvb_read_kernels; kernel->isa; kernel++) {
+    for (const kvb_memory_kernel *kernel = kvb_memory_kernels; kernel->isa; kernel++) {
         if (!here(kernel->level))
             continue;
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             memset(lines, 0xff, 8192); /* lines behind the working set must not be read */
             memset(lines, 0, sizes[s]);
-            assert_true(kernel->run(lines, sizes[s]) == 0);
+            assert_true(kernel->read(lines, sizes[s]) == 0);
             for (size_t at = 0; at < sizes[s]; at += 8) {
                 lines[at] = 1;
-                assert_true(kernel->run(lines, sizes[s]) != 0);
+                assert_true(kernel->read(lines, sizes[s]) != 0);
                 lines[at] = 0;
             }
         }
@@ -123,12 +123,12 @@ static void every_line_is_read(void **state)
 static void triad_computes_every_element(void **state)
 {
     double a[67], b[67], c[67];
-    for (const kvb_triad_kernel *kernel = kvb_triad_kernels; kernel->isa; kernel++) {
+    for (const kvb_memory_kernel *kernel = kvb_memory_kernels; kernel->isa; kernel++) {
         if (!here(kernel->level))
             continue;
         for (size_t i = 0; i < 67; i++)
             a[i] = -1, b[i] = (double)i, c[i] = 2.0 * (double)i;
-        kernel->run(a, b, c, 0.5, 66);
+        kernel->triad(a, b, c, 0.5, 66);
         for (size_t i = 0; i < 66; i++)
             assert_true(a[i] == 2.0 * (double)i);
         assert_true(a[66] == -1);
@@ -190,8 +190,8 @@ static void bandwidths_have_samples(void **state)
     kvb_probe_memory memory;
     kvb_rate read = {0}, triad = {0};
     assert_int_equal(kvb_probe_memory_open(team, 65536, &memory), 0);
-    assert_int_equal(kvb_read_bandwidth(team, &memory, 16384, 0.01, &read), 0);
-    assert_int_equal(kvb_triad_bandwidth(team, &memory, 16384, 0.01, &triad), 0);
+    assert_int_equal(kvb_memory_bandwidth(team, &memory, 16384, false, 0.01, &read), 0);
+    assert_int_equal(kvb_memory_bandwidth(team, &memory, 16384, true, 0.01, &triad), 0);
     assert_true(read.samples >= 5 && read.low > 0 && read.low <= read.median && read.median <= read.high);
     assert_true(triad.samples >= 5 && triad.low > 0 && triad.low <= triad.median && triad.median <= triad.high);
     kvb_probe_memory_close(&memory);
