@@ -24,28 +24,6 @@
 
 /* The state of the machine when a run begins: its name, other running programs, its clocks' governor, its caches. */
 
-/* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
-static void proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
-{
-    char file[4096], *line = NULL;
-    size_t room = 0;
-    value[0] = '\0';
-    snprintf(file, sizeof file, "%s%s", root, path);
-    FILE *in = fopen(file, "r");
-    while (in && !value[0] && getline(&line, &room, in) > 0) {
-        char *colon = strchr(line, ':');
-        size_t n = strlen(key);
-        if (!colon || strncmp(line, key, n) || n + strspn(line + n, " \t") != (size_t)(colon - line))
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        colon[strcspn(colon, "\n")] = '\0';
-        snprintf(value, bytes, "%s", colon);
-    }
-    free(line);
-    if (in)
-        fclose(in);
-}
-
 /* Keeps why a fact is not known: "governor: the system has no cpufreq; ". */
 static void unknown_add(kvb_host *h, const char *fact, const char *why)
 {
@@ -101,7 +79,7 @@ static void conditions_describe(const char *root, kvb_host *h)
     int error = kvb_line_read(root, "/proc/loadavg", text, sizeof text);
     if (error || sscanf(text, "%lf %lf %lf", &h->load_1m, &h->load_5m, &h->load_15m) != 3)
         unknown_add(h, "load", error ? strerror(-error) : "/proc/loadavg has another form");
-    proc_value(root, "/proc/cpuinfo", "cpu MHz", text, sizeof text);
+    kvb_proc_value(root, "/proc/cpuinfo", "cpu MHz", text, sizeof text);
     if (*text)
         h->mhz = strtod(text, NULL);
     else
@@ -112,9 +90,9 @@ static void conditions_describe(const char *root, kvb_host *h)
 void kvb_cpu_id(const char *root, char text[KVB_CPU_ID_TEXT])
 {
     char maker[32], family[16], model[16];
-    proc_value(root, "/proc/cpuinfo", "vendor_id", maker, sizeof maker);
-    proc_value(root, "/proc/cpuinfo", "cpu family", family, sizeof family);
-    proc_value(root, "/proc/cpuinfo", "model", model, sizeof model);
+    kvb_proc_value(root, "/proc/cpuinfo", "vendor_id", maker, sizeof maker);
+    kvb_proc_value(root, "/proc/cpuinfo", "cpu family", family, sizeof family);
+    kvb_proc_value(root, "/proc/cpuinfo", "model", model, sizeof model);
     snprintf(text, KVB_CPU_ID_TEXT, "%s%s%s%s%s", maker, *family ? " " : "", family, *model ? " " : "", model);
 }
 
@@ -172,9 +150,9 @@ static void features_describe(const char *root, char *out, size_t bytes)
     if (!*root)
         kvb_cpu_features(text, sizeof text);
     if (!text[0])
-        proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
+        kvb_proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
     if (!text[0])
-        proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
+        kvb_proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
     features_pick(text, out, bytes);
 }
 
@@ -192,8 +170,8 @@ static const struct {
 static void arm_model_describe(const char *root, char *model, size_t bytes)
 {
     char implementer_text[32], part_text[32];
-    proc_value(root, "/proc/cpuinfo", "CPU implementer", implementer_text, sizeof implementer_text);
-    proc_value(root, "/proc/cpuinfo", "CPU part", part_text, sizeof part_text);
+    kvb_proc_value(root, "/proc/cpuinfo", "CPU implementer", implementer_text, sizeof implementer_text);
+    kvb_proc_value(root, "/proc/cpuinfo", "CPU part", part_text, sizeof part_text);
     unsigned implementer = (unsigned)strtoul(implementer_text, NULL, 16), part = (unsigned)strtoul(part_text, NULL, 16);
 #if defined(__aarch64__)
     if (!*root && getauxval(AT_HWCAP) & HWCAP_CPUID) { /* under an emulator the file is another machine's */
@@ -302,11 +280,11 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     snprintf(m->commit, sizeof m->commit, "%s", kvb_build_commit);
     snprintf(m->compiler, sizeof m->compiler, "%s", kvb_compiler);
     snprintf(m->flags, sizeof m->flags, "%s", kvb_flags);
-    proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);
+    kvb_proc_value(root, "/proc/cpuinfo", "model name", m->cpu_model, sizeof m->cpu_model);
     arm_model_describe(root, m->cpu_model, sizeof m->cpu_model);
     features_describe(root, m->cpu_features, sizeof m->cpu_features);
     snprintf(m->isa, sizeof m->isa, "%s", kvb_cpu_level_names[kvb_cpu()]);
-    proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
+    kvb_proc_value(root, "/proc/meminfo", "MemTotal", text, sizeof text);
     m->memory_bytes = strtoull(text, NULL, 10) * 1024;
     m->cores = kvb_cores();
     m->threads_max = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);

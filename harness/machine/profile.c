@@ -31,17 +31,17 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint32_t count_of(struct hwloc_topology *topology, hwloc_obj_type_t type)
+static uint32_t count_of(struct hwloc_topology *topology, hwloc_obj_type_t type, uint32_t least)
 {
     int n = hwloc_get_nbobjs_by_type(topology, type);
-    return n > 0 ? (uint32_t)n : 0;
+    return n > 0 ? (uint32_t)n : least;
 }
 
 /* Number and size of the caches of a type. If sizes differ (hybrid machines) the smallest counts: it must hold the
  * working set of any thread. */
 static void cache_describe(struct hwloc_topology *topology, hwloc_obj_type_t type, kvb_cache_level *level)
 {
-    level->instances = count_of(topology, type);
+    level->instances = count_of(topology, type, 0);
     level->bytes = UINT64_MAX;
     for (uint32_t i = 0; i < level->instances; i++) {
         hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, i);
@@ -85,7 +85,7 @@ void kvb_working_sets_choose(struct hwloc_topology *topology, uint64_t available
 {
     static const char *const names[KVB_LEVELS] = {"L1", "L2", "LLC", "DRAM"};
     static const hwloc_obj_type_t beyond_l2[] = {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE};
-    uint32_t cores = count_of(topology, HWLOC_OBJ_CORE);
+    uint32_t cores = count_of(topology, HWLOC_OBJ_CORE, 0);
     for (size_t i = 0; i < KVB_LEVELS; i++) {
         level[i] = (kvb_cache_level){0};
         snprintf(level[i].name, sizeof level[i].name, "%s", names[i]);
@@ -104,7 +104,7 @@ void kvb_working_sets_choose(struct hwloc_topology *topology, uint64_t available
         if (!level[i].bytes)
             snprintf(level[i].note, sizeof level[i].note, "none reported");
     dram->bytes = hwloc_get_root_obj(topology)->total_memory;
-    dram->instances = count_of(topology, HWLOC_OBJ_NUMANODE); /* hwloc always has one */
+    dram->instances = count_of(topology, HWLOC_OBJ_NUMANODE, 0); /* hwloc always has one */
     dram_choose(dram, larger(last_level, l1->bytes * l1->instances), available);
 }
 
@@ -131,20 +131,33 @@ int kvb_line_read(const char *root, const char *path, char *text, size_t bytes)
     return error;
 }
 
-/* Number behind "key:" of /proc/meminfo; 0 when it has none. */
-static uint64_t meminfo(const char *root, const char *key)
+void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
 {
-    char file[4096], line[256];
-    uint64_t number = 0;
-    size_t n = strlen(key);
-    snprintf(file, sizeof file, "%s/proc/meminfo", root);
+    char file[4096], *line = NULL;
+    size_t room = 0;
+    value[0] = '\0';
+    snprintf(file, sizeof file, "%s%s", root, path);
     FILE *in = fopen(file, "r");
-    while (in && fgets(line, sizeof line, in))
-        if (!strncmp(line, key, n) && line[n] == ':')
-            number = strtoull(line + n + 1, NULL, 10);
+    while (in && !value[0] && getline(&line, &room, in) > 0) {
+        char *colon = strchr(line, ':');
+        size_t n = strlen(key);
+        if (!colon || strncmp(line, key, n) || n + strspn(line + n, " \t") != (size_t)(colon - line))
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(value, bytes, "%s", colon);
+    }
+    free(line);
     if (in)
         fclose(in);
-    return number;
+}
+
+/* A number of /proc/meminfo; 0 when it has none. */
+static uint64_t meminfo(const char *root, const char *key)
+{
+    char number[64];
+    kvb_proc_value(root, "/proc/meminfo", key, number, sizeof number);
+    return strtoull(number, NULL, 10);
 }
 
 uint64_t kvb_memory_available(const char *root)
@@ -181,23 +194,6 @@ static void huge_pages_describe(const char *root, kvb_machine_profile *profile)
              (unsigned long long)meminfo(root, "HugePages_Free"));
 }
 
-/* The flag "hypervisor": 1 set, 0 not set, -1 this machine has no x86 flags. */
-static int hypervisor_flag(const char *root)
-{
-    char file[4096], *line = NULL;
-    size_t room = 0;
-    int flag = -1;
-    snprintf(file, sizeof file, "%s/proc/cpuinfo", root);
-    FILE *in = fopen(file, "r");
-    while (in && flag < 0 && getline(&line, &room, in) > 0)
-        if (!strncmp(line, "flags", 5))
-            flag = strstr(line, " hypervisor") != NULL;
-    free(line);
-    if (in)
-        fclose(in);
-    return flag;
-}
-
 /* The hypervisor's name in CPUID leaf 0x40000000; empty: there is none. */
 static void hypervisor_name(char name[16])
 {
@@ -220,14 +216,14 @@ static const char *const virtual_vendors[] = {"QEMU", "KVM", "VMware, Inc.", "Xe
 
 void kvb_hypervisor_describe(const char *root, char *text, size_t bytes)
 {
-    char vendor[48], name[16] = "";
+    char vendor[48], name[16] = "", flags[8192];
     bool is_virtual = false;
-    int flag = hypervisor_flag(root);
+    kvb_proc_value(root, "/proc/cpuinfo", "flags", flags, sizeof flags); /* empty: this machine has no x86 flags */
     kvb_line_read(root, "/sys/class/dmi/id/sys_vendor", vendor, sizeof vendor);
     for (size_t i = 0; virtual_vendors[i]; i++)
         is_virtual = is_virtual || !strcmp(vendor, virtual_vendors[i]);
-    is_virtual = flag < 0 ? is_virtual : flag == 1;
-    if (is_virtual && flag == 1 && !root[0])
+    is_virtual = *flags ? strstr(flags, " hypervisor") != NULL : is_virtual;
+    if (is_virtual && *flags && !root[0])
         hypervisor_name(name);
     if (!is_virtual)
         snprintf(text, bytes, "none");
@@ -235,12 +231,6 @@ void kvb_hypervisor_describe(const char *root, char *text, size_t bytes)
         snprintf(text, bytes, "%.15s (%.44s)", name, vendor);
     else
         snprintf(text, bytes, "%s", name[0] ? name : vendor[0] ? vendor : "unknown hypervisor");
-}
-
-static uint32_t sysfs_count_of(hwloc_topology_t topology, hwloc_obj_type_t type)
-{
-    int n = hwloc_get_nbobjs_by_type(topology, type);
-    return n > 0 ? (uint32_t)n : 1;
 }
 
 int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
@@ -260,10 +250,10 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
     if (total)
         profile->level[3].bytes = total;
     snprintf(profile->read_isa, sizeof profile->read_isa, "%s", kvb_read_isa());
-    profile->numa_nodes = sysfs_count_of(topology, HWLOC_OBJ_NUMANODE);
-    profile->sockets = sysfs_count_of(topology, HWLOC_OBJ_PACKAGE);
-    profile->cores = sysfs_count_of(topology, HWLOC_OBJ_CORE);
-    profile->threads = sysfs_count_of(topology, HWLOC_OBJ_PU);
+    profile->numa_nodes = count_of(topology, HWLOC_OBJ_NUMANODE, 1);
+    profile->sockets = count_of(topology, HWLOC_OBJ_PACKAGE, 1);
+    profile->cores = count_of(topology, HWLOC_OBJ_CORE, 1);
+    profile->threads = count_of(topology, HWLOC_OBJ_PU, 1);
     hwloc_topology_destroy(topology);
     return 0;
 }

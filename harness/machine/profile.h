@@ -49,6 +49,9 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile);
 void kvb_governor_describe(const char *root, char *text, size_t bytes);
 void kvb_hypervisor_describe(const char *root, char *text, size_t bytes);
 
+/* Value of the first line `key : value` of root/path, a file as in /proc; empty when there is none. */
+void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes);
+
 /* First line of root/path. 0 or a negative errno, then text is empty. */
 int kvb_line_read(const char *root, const char *path, char *text, size_t bytes);
 
