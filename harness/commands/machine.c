@@ -75,7 +75,7 @@ static int tree_print(const machine *m)
     if (m->format != KVB_TABLE_TEXT && !md)
         return 0;
     puts(md ? "```" : "");
-    int error = kvb_topology_print(stdout);
+    int error = kvb_topology_print(false, stdout);
     puts(md ? "```\n" : "");
     return error;
 }
@@ -139,7 +139,7 @@ static int machine_main(int argc, char **argv)
         return code;
     if (m.format <= KVB_TABLE_JSON)
         return profile_show(&m);
-    return kvb_printed("machine", kvb_topology_xml_print(stdout));
+    return kvb_printed("machine", kvb_topology_print(true, stdout));
 }
 
 const kvb_command kvb_command_machine = {

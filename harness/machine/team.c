@@ -47,23 +47,7 @@ int kvb_topology_open(struct hwloc_topology **topology)
     return -EINVAL;
 }
 
-static int written(FILE *out)
-{
-    return fflush(out) || ferror(out) ? -EIO : 0;
-}
-
-int kvb_topology_print(FILE *out)
-{
-    hwloc_topology_t topology;
-    int error = kvb_topology_open(&topology);
-    if (error)
-        return error;
-    kvb_topology_tree_print(topology, out);
-    hwloc_topology_destroy(topology);
-    return written(out);
-}
-
-int kvb_topology_xml_print(FILE *out)
+int kvb_topology_print(bool as_xml, FILE *out)
 {
     hwloc_topology_t topology;
     char *xml;
@@ -71,21 +55,30 @@ int kvb_topology_xml_print(FILE *out)
     int error = kvb_topology_open(&topology);
     if (error)
         return error;
-    error = -ENOMEM;
-    if (!hwloc_topology_export_xmlbuffer(topology, &xml, &bytes, 0)) {
+    if (!as_xml) {
+        kvb_topology_tree_print(topology, out);
+    } else if (!hwloc_topology_export_xmlbuffer(topology, &xml, &bytes, 0)) {
         fputs(xml, out);
         hwloc_free_xmlbuffer(topology, xml);
-        error = written(out);
+    } else {
+        error = -ENOMEM;
     }
     hwloc_topology_destroy(topology);
-    return error;
+    return error ? error : fflush(out) || ferror(out) ? -EIO : 0;
 }
 
 #define SPINS 2000 /* looks at a counter before sleeping, in a bound team, whose cores have nothing else to do */
 
+/* A thread besides the caller. */
+typedef struct member {
+    pthread_t id;
+    kvb_threads *threads;
+    uint32_t i;
+} member;
+
 struct kvb_threads {
-    kvb_team team; /* first: run() gets a pointer to it */
-    pthread_t *ids;
+    kvb_team team;    /* first: run() gets a pointer to it */
+    member *members;  /* [team.n], of which the first is the caller's */
     uint32_t started; /* threads besides the caller */
     int spins;
     pthread_mutex_t lock;
@@ -104,11 +97,6 @@ static inline void spin_pause(void)
     __builtin_ia32_pause();
 #endif
 }
-
-typedef struct member {
-    kvb_threads *threads;
-    uint32_t i;
-} member;
 
 /* The machine's topology, read once: a child process inherits it. NULL: it cannot be read. */
 static hwloc_topology_t machine;
@@ -180,14 +168,13 @@ static uint32_t generation_wait(kvb_threads *t, uint32_t seen)
 
 static void *member_main(void *argument)
 {
-    member m = *(member *)argument;
-    free(argument);
-    kvb_threads *t = m.threads;
+    const member *m = argument;
+    kvb_threads *t = m->threads;
     for (uint32_t seen = 0;;) {
         seen = generation_wait(t, seen);
         if (t->end)
             return NULL;
-        t->part(t->ctx, m.i, t->team.n);
+        t->part(t->ctx, m->i, t->team.n);
         if (atomic_fetch_sub(&t->left, 1) == 1) {
             pthread_mutex_lock(&t->lock);
             pthread_cond_signal(&t->done);
@@ -237,7 +224,8 @@ static void part_bind(void *ctx, uint32_t i, uint32_t n)
     core_bind(ctx, i);
 }
 
-int kvb_threads_bind(kvb_threads *t)
+/* Binds one thread a core, the caller too. 0, or -EINVAL when there are fewer cores than threads. */
+static int threads_bind(kvb_threads *t)
 {
     hwloc_topology_t topology = topology_of_machine();
     const int cores = topology ? hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) : 0;
@@ -254,7 +242,6 @@ int kvb_threads_bind(kvb_threads *t)
 
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
 {
-    int result = -ENOMEM;
     kvb_threads *t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
@@ -263,32 +250,24 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     pthread_cond_init(&t->done, NULL);
-    t->ids = calloc(n, sizeof *t->ids);
-    if (!t->ids)
-        goto fail;
-    for (uint32_t i = 1; i < n; i++) {
-        result = -ENOMEM;
-        member *m = malloc(sizeof *m);
-        if (!m)
-            goto fail;
-        *m = (member){t, i};
-        result = -pthread_create(&t->ids[i], NULL, member_main, m);
-        if (result) {
-            free(m);
-            goto fail;
-        }
-        t->started = i;
+    t->members = calloc(n, sizeof *t->members);
+    int error = t->members ? 0 : -ENOMEM;
+    for (uint32_t i = 1; i < n && !error; i++) {
+        member *m = &t->members[i];
+        m->threads = t;
+        m->i = i;
+        error = -pthread_create(&m->id, NULL, member_main, m);
+        t->started = error ? t->started : i;
     }
-    /* Threads are bound, and memory is released, before any work is timed. */
-    team_run(&t->team, part_nothing, NULL);
-    result = bind ? kvb_threads_bind(t) : 0;
-    if (result)
-        goto fail;
-    *threads = t;
-    return 0;
-fail:
-    kvb_threads_end(t);
-    return result;
+    if (!error) { /* threads are bound, and memory is released, before any work is timed */
+        team_run(&t->team, part_nothing, NULL);
+        error = bind ? threads_bind(t) : 0;
+    }
+    if (error)
+        kvb_threads_end(t);
+    else
+        *threads = t;
+    return error;
 }
 
 const kvb_team *kvb_threads_team(const kvb_threads *threads)
@@ -303,13 +282,13 @@ void kvb_threads_end(kvb_threads *t)
     t->end = true;
     generation_start(t);
     for (uint32_t i = 1; i <= t->started; i++)
-        pthread_join(t->ids[i], NULL);
+        pthread_join(t->members[i].id, NULL);
     if (t->caller)
         hwloc_set_cpubind(topology_of_machine(), t->caller, HWLOC_CPUBIND_THREAD);
     hwloc_bitmap_free(t->caller);
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
     pthread_mutex_destroy(&t->lock);
-    free(t->ids);
+    free(t->members);
     free(t);
 }

@@ -20,9 +20,8 @@ int kvb_topology_open(struct hwloc_topology **topology);
 
 /* Prints a tree of text, two columns deeper for each level: "L2 L#0 (2048KB)". */
 void kvb_topology_tree_print(struct hwloc_topology *topology, FILE *out);
-/* Load and print the topology: as that tree, or as hwloc's own XML. 0, -ENOMEM, -EINVAL (not loaded), -EIO. */
-int kvb_topology_print(FILE *out);
-int kvb_topology_xml_print(FILE *out);
+/* Loads and prints the topology: as that tree, or as hwloc's own XML. 0, -ENOMEM, -EINVAL (not loaded), -EIO. */
+int kvb_topology_print(bool as_xml, FILE *out);
 
 typedef struct kvb_team kvb_team; /* kernels/view.h */
 
@@ -39,8 +38,6 @@ uint32_t kvb_numa_nodes(void);
  * starts later inherit it.
  * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);
-/* Binds a team that was not bound: one thread a core, the caller too. 0, or -EINVAL as above. */
-int kvb_threads_bind(kvb_threads *threads);
 const kvb_team *kvb_threads_team(const kvb_threads *threads);
 void kvb_threads_end(kvb_threads *threads);
 
