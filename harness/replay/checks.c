@@ -13,9 +13,12 @@
 #include "harness/replay/pass.h"
 #include "harness/replay/verdict.h"
 #include "kernels/convert.h"
-#include "workloads/array.h"
 
-/* ---- a call made again by other teams ------------------------------------------------------------------------------ */
+/*
+ * ---- a call made again by other teams ----
+ * Under --deterministic a kernel must give the same bits for any size of its team. A judged call is repeated with teams
+ * of other sizes. These run their parts one after the other, as kvb_team allows, and need no threads.
+ */
 
 static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
@@ -24,7 +27,7 @@ static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 }
 
 /* Index of the first of n bytes that differs, or n. */
-static size_t first_unlike(const unsigned char *a, const unsigned char *b, size_t n)
+static size_t first_unlike(const char *a, const char *b, size_t n)
 {
     size_t i = memcmp(a, b, n) ? 0 : n;
     while (i < n && a[i] == b[i])
@@ -32,24 +35,8 @@ static size_t first_unlike(const unsigned char *a, const unsigned char *b, size_
     return i;
 }
 
-/* Scratch of so many bytes, in the block of earlier calls if it is large enough. NULL: no memory. */
-static void *scratch_fit(kvb_pass *p, size_t bytes)
-{
-    kvb_team_check *check = &p->team;
-    if (bytes > check->scratch_room) {
-        const size_t room = bytes / 2 < check->scratch_room ? 2 * check->scratch_room : bytes;
-        kvb_memory_give(p->call.source, check->scratch, check->scratch_room);
-        check->scratch = kvb_memory_take(p->call.source, "scratch", room);
-        check->scratch_room = check->scratch ? room : 0;
-    }
-    if (check->scratch && !p->options->knobs->no_guard)
-        check->scratch = kvb_guard_fit(check->scratch, bytes);
-    return check->scratch;
-}
-
-/* Repeats the call with a team of n and compares its bits with those of the judged call: out [out bytes] and lse [lse
- * bytes]. */
-static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_t lse)
+/* Repeats the call with a team of n and compares its bits with those of the judged call. */
+static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n)
 {
     const kvb_team team = {.n = n, .run = parts_run};
     const kvb_problem *problem = &p->call.args.problem;
@@ -59,7 +46,7 @@ static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_
     kvb_attend args = p->call.args;
     char why[256];
     args.team = &team;
-    args.scratch = bytes ? scratch_fit(p, bytes) : NULL;
+    args.scratch = bytes ? kvb_buffer_fit(&p->team_scratch, p->call.source, "scratch", bytes) : NULL;
     if (bytes && !args.scratch)
         return -ENOMEM;
     p->place->doing = "in the kernel's attend(), for a team of another size";
@@ -70,15 +57,16 @@ static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_
                  threads);
         return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
     }
-    const size_t row = out / ((size_t)problem->n_tok * problem->n_heads), elem = row / problem->v_dim;
-    size_t at = first_unlike(p->io.out, p->team.out, out);
+    const size_t elem = kvb_elem_bytes(problem->out_elem), row = problem->v_dim * elem;
+    const size_t rows = (size_t)problem->n_tok * problem->n_heads, out = rows * row, lse = rows * sizeof(float);
+    size_t at = first_unlike(p->io.out, p->io.kept, out);
     if (at < out) {
         snprintf(why, sizeof why,
                  "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, channel %zu",
                  n, threads, layer, at / row / problem->n_heads, at / row % problem->n_heads, at % row / elem);
         return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
     }
-    at = args.lse ? first_unlike((const unsigned char *)args.lse, p->team.out + out, lse) : lse;
+    at = args.lse ? first_unlike((const char *)args.lse, p->io.kept + out, lse) : lse;
     if (at == lse)
         return 0;
     snprintf(why, sizeof why,
@@ -92,29 +80,13 @@ static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_
 static int team_check_run(kvb_pass *p, uint32_t layer)
 {
     static const uint32_t sizes[] = {1, 3};
-    const kvb_problem *problem = &p->call.args.problem;
-    const size_t rows = (size_t)problem->n_tok * problem->n_heads;
-    const size_t out = rows * problem->v_dim * kvb_elem_bytes(problem->out_elem), lse = rows * sizeof(float);
-    int error = 0;
-    if (kvb_array_reserve(&p->team.out, &p->team.out_room, out + lse, 1))
-        return -ENOMEM;
-    memcpy(p->team.out, p->io.out, out);
-    memcpy(p->team.out + out, p->io.lse, lse);
+    int error = kvb_kernel_io_keep(&p->io);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !error; i++)
         if (sizes[i] != p->call.args.team->n)
-            error = team_judge(p, layer, sizes[i], out, lse);
-    if (error)
-        return error; /* a dump shows what was wrong */
-    memcpy(p->io.out, p->team.out, out);
-    memcpy(p->io.lse, p->team.out + out, lse);
-    return 0;
-}
-
-static void team_check_free(kvb_team_check *check, const kvb_memory_source *source)
-{
-    free(check->out);
-    kvb_memory_give(source, check->scratch, check->scratch_room);
-    *check = (kvb_team_check){0};
+            error = team_judge(p, layer, sizes[i]);
+    if (!error) /* else a dump shows what was wrong */
+        kvb_kernel_io_restore(&p->io);
+    return error;
 }
 
 static void meter_close(kvb_pass *p)
@@ -473,7 +445,7 @@ static int team_ask(kvb_pass *p, kvb_made *m)
 
 static void team_close(kvb_pass *p)
 {
-    team_check_free(&p->team, p->call.source);
+    kvb_buffer_free(&p->team_scratch, p->call.source);
 }
 
 static int poison_ask(kvb_pass *p, kvb_made *m)

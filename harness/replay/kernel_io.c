@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/replay/guard.h"
 #include "kernels/convert.h"
+#include "workloads/array.h"
 #include "workloads/files.h"
 
 #if defined(__x86_64__)
@@ -85,83 +87,79 @@ const kvb_memory_source kvb_zeroed_source = {zeroed_take, plain_give};
 
 /* ---- buffers ------------------------------------------------------------------------------------------ */
 
-static const kvb_memory_source *source_of(const kvb_kernel_io *io)
+/* A larger block has twice the room: `recompute` asks for one token more at each step. */
+void *kvb_buffer_fit(kvb_buffer *b, const kvb_memory_source *source, const char *name, size_t bytes)
 {
-    return io->guarded ? &kvb_guarded_source : &kvb_plain_source;
+    if (bytes > b->room) {
+        const size_t room = bytes / 2 < b->room ? 2 * b->room : bytes;
+        kvb_buffer_free(b, source);
+        b->block = kvb_memory_take(source, name, room);
+        b->room = b->bytes = b->block ? room : 0;
+    }
+    if (b->block && bytes != b->bytes && source == &kvb_guarded_source)
+        b->block = kvb_guard_fit(b->block, bytes);
+    b->bytes = b->block ? bytes : 0;
+    return b->block;
 }
 
-/* Bytes of one token in a buffer. */
-static size_t token_bytes(const kvb_kernel_io *io, const kvb_group *g, int buffer)
+void kvb_buffer_free(kvb_buffer *b, const kvb_memory_source *source)
 {
-    const size_t bytes[BUFFERS] = {[Q] = (size_t)g->heads * g->k_dim * sizeof(float),
-                                   [OUT] = (size_t)g->heads * g->v_dim * kvb_elem_bytes(io->out_elem),
-                                   [LSE] = g->heads * sizeof(float)};
-    return bytes[buffer];
-}
-
-void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_elem, bool guarded)
-{
-    *io = (kvb_kernel_io){.guarded = guarded, .out_elem = out_elem};
-    for (uint32_t g = 0; g < model->n_groups; g++)
-        for (int i = 0; i < BUFFERS; i++) {
-            size_t bytes = token_bytes(io, &model->groups[g], i);
-            io->most[i] = io->most[i] > bytes ? io->most[i] : bytes;
-        }
+    kvb_memory_give(source, b->block, b->room);
+    *b = (kvb_buffer){NULL};
 }
 
 void kvb_kernel_io_free(kvb_kernel_io *io)
 {
-    for (int i = 0; i < BUFFERS; i++) {
-        kvb_memory_give(source_of(io), io->block[i], io->room * io->most[i]);
-        io->block[i] = NULL;
-        io->fitted[i] = 0;
-    }
-    io->room = 0;
-}
-
-static int room_ensure(kvb_kernel_io *io, uint32_t n_tok)
-{
-    if (n_tok <= io->room)
-        return 0;
-    uint32_t room = n_tok / 2 < io->room ? 2 * io->room : n_tok; /* `recompute` asks for one token more at each step */
-    kvb_kernel_io_free(io);
-    io->room = room;
-    for (int i = 0; i < BUFFERS; i++) {
-        io->block[i] = kvb_memory_take(source_of(io), names[i], room * io->most[i]);
-        if (!io->block[i])
-            return -ENOMEM;
-    }
-    return 0;
+    for (int i = 0; i < BUFFERS; i++)
+        kvb_buffer_free(&io->buffers[i], io->source);
+    free(io->kept);
+    io->kept = NULL;
+    io->kept_room = 0;
 }
 
 int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok, const float *q)
 {
-    int error = room_ensure(io, n_tok);
-    if (error)
-        return error;
-    for (int i = 0; i < BUFFERS && io->guarded; i++) {
-        size_t bytes = n_tok * token_bytes(io, group, i);
-        if (bytes != io->fitted[i])
-            io->block[i] = kvb_guard_fit(io->block[i], bytes);
-        io->fitted[i] = bytes;
-    }
+    const size_t rows = (size_t)n_tok * group->heads;
+    const size_t bytes[BUFFERS] = {[Q] = rows * group->k_dim * sizeof *q,
+                                   [OUT] = rows * group->v_dim * kvb_elem_bytes(io->out_elem),
+                                   [LSE] = rows * sizeof *io->lse};
+    for (int i = 0; i < BUFFERS; i++)
+        if (!kvb_buffer_fit(&io->buffers[i], io->source, names[i], bytes[i]))
+            return -ENOMEM;
     io->n_tok = n_tok;
     io->group = group;
-    io->q = io->block[Q];
-    io->out = io->block[OUT];
-    io->lse = io->block[LSE];
+    io->q = io->buffers[Q].block;
+    io->out = io->buffers[OUT].block;
+    io->lse = io->buffers[LSE].block;
     if (q)
-        memcpy(io->q, q, n_tok * token_bytes(io, group, Q));
+        memcpy(io->q, q, bytes[Q]);
     return 0;
+}
+
+int kvb_kernel_io_keep(kvb_kernel_io *io)
+{
+    const size_t out = io->buffers[OUT].bytes, lse = io->buffers[LSE].bytes;
+    int error = kvb_array_reserve(&io->kept, &io->kept_room, out + lse, 1);
+    if (error)
+        return error;
+    memcpy(io->kept, io->out, out);
+    memcpy(io->kept + out, io->lse, lse);
+    return 0;
+}
+
+void kvb_kernel_io_restore(kvb_kernel_io *io)
+{
+    const size_t out = io->buffers[OUT].bytes;
+    memcpy(io->out, io->kept, out);
+    memcpy(io->lse, io->kept + out, io->buffers[LSE].bytes);
 }
 
 /* ---- poison --------------------------------------------------------------------------------------------- */
 
-/* Elements of a buffer in the current call. */
+/* Elements of out, or of lse, in the current call. */
 static size_t elements_of(const kvb_kernel_io *io, int buffer)
 {
-    return io->n_tok * token_bytes(io, io->group, buffer) /
-           (buffer == OUT ? kvb_elem_bytes(io->out_elem) : sizeof(float));
+    return io->buffers[buffer].bytes / (buffer == OUT ? kvb_elem_bytes(io->out_elem) : sizeof(float));
 }
 
 void kvb_outputs_fill(void *block, size_t n, size_t element_bytes)
@@ -178,7 +176,7 @@ void kvb_kernel_io_poison(kvb_kernel_io *io)
 {
     kvb_outputs_fill(io->out, elements_of(io, OUT), kvb_elem_bytes(io->out_elem));
     if (io->no_lse)
-        memset(io->lse, 0, elements_of(io, LSE) * sizeof(float));
+        memset(io->lse, 0, io->buffers[LSE].bytes);
     else
         kvb_outputs_fill(io->lse, elements_of(io, LSE), sizeof(float));
 }
@@ -247,7 +245,7 @@ uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t dige
 {
     const char *of[] = {[OUT] = io->out, [LSE] = (const char *)io->lse};
     for (int i = OUT; i <= LSE; i++) {
-        size_t bytes = token_bytes(io, io->group, i);
+        const size_t bytes = io->buffers[i].bytes / io->n_tok;
         digest = kvb_digest_bytes(of[i] + (io->n_tok - n) * bytes, n * bytes, digest);
     }
     return digest;

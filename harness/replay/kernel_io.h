@@ -11,13 +11,28 @@
 #include "kernels/view.h"
 #include "kernels/model.h"
 
+/* Memory for caches and kernel scratch: guarded (zeros at first), from malloc, or from malloc and zeroed. */
+extern const kvb_memory_source kvb_guarded_source, kvb_plain_source, kvb_zeroed_source;
+
+/* A block that changes its size from call to call. Zero at first. */
+typedef struct kvb_buffer {
+    void *block;
+    size_t room, bytes; /* that it was made with; of the current call */
+} kvb_buffer;
+
+/* Gives the buffer so many bytes, which are arbitrary, and flush with the end of guarded memory. NULL: no memory. */
+void *kvb_buffer_fit(kvb_buffer *buffer, const kvb_memory_source *source, const char *name, size_t bytes);
+void kvb_buffer_free(kvb_buffer *buffer, const kvb_memory_source *source);
+
 typedef struct kvb_kernel_io {
-    bool guarded, no_lse; /* no_lse: the kernel computes no lse, and lse holds zeros */
+    /* set by the caller */
+    const kvb_memory_source *source; /* guarded or plain */
     kvb_elem out_elem;
-    size_t most[3];   /* bytes of one token in q, out and lse: the largest of all groups */
-    void *block[3];   /* allocated for `room` tokens of that size */
-    uint32_t room;    /* tokens */
-    size_t fitted[3]; /* sizes of the blocks after kvb_guard_fit(), in bytes */
+    bool no_lse; /* the kernel computes no lse, and lse holds zeros */
+    /* zero at first */
+    kvb_buffer buffers[3]; /* q, out, lse */
+    char *kept;            /* out and lse, one behind the other: kvb_kernel_io_keep() */
+    size_t kept_room;
     /* of the current call: */
     float *q, *lse;
     void *out; /* of out_elem */
@@ -25,18 +40,18 @@ typedef struct kvb_kernel_io {
     uint32_t n_tok;
 } kvb_kernel_io;
 
-/* Memory for caches and kernel scratch: guarded (zeros at first), from malloc, or from malloc and zeroed. */
-extern const kvb_memory_source kvb_guarded_source, kvb_plain_source, kvb_zeroed_source;
-
 /* From now on the threads of this team touch each new large block first, in equal parts: with several NUMA nodes part i
  * lies near thread i. NULL: the thread that writes a page first touches it first. */
 void kvb_first_touch(const kvb_team *team);
 
-void kvb_kernel_io_init(kvb_kernel_io *io, const kvb_model *model, kvb_elem out_elem, bool guarded);
 /* Fits the buffers to n_tok queries of a layer of the group and copies q [n_tok][heads][k_dim]. q NULL: not copied, as a
  * witness reads none. 0 or -ENOMEM. */
 int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok, const float *q);
+/* Fills out and lse with the special NaN. */
 void kvb_kernel_io_poison(kvb_kernel_io *io);
+/* Copies out and lse to `kept`, before the call is made again. 0 or -ENOMEM. */
+int kvb_kernel_io_keep(kvb_kernel_io *io);
+void kvb_kernel_io_restore(kvb_kernel_io *io); /* copies them back */
 /* Did the kernel write every element? If not, why names the first unwritten one. */
 bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes);
 /* The output row of one query and head. */

@@ -410,13 +410,8 @@ double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
 static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)
 {
     size_t words = ((size_t)n_cells + 63) / 64;
-    if (words > p->meter.seen_words) {
-        free(p->meter.seen);
-        p->meter.seen = malloc(words * sizeof *p->meter.seen);
-        p->meter.seen_words = p->meter.seen ? words : 0;
-        if (!p->meter.seen)
-            return -ENOMEM;
-    }
+    if (kvb_array_reserve(&p->meter.seen, &p->meter.seen_words, words, sizeof *p->meter.seen))
+        return -ENOMEM;
     kvb_traffic_count(mask, n_tok, n_cells, p->meter.seen, t);
     return 0;
 }

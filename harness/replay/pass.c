@@ -9,6 +9,7 @@
 #include "caches/cache.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/replay.h"
+#include "workloads/array.h"
 #include "workloads/live/play.h"
 
 #define FILL_CHUNK 4096u /* tokens of one step of a fill */
@@ -43,32 +44,14 @@ static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_
     return kvb_pass_refuse(p, -EPROTO, call, why);
 }
 
-static int buffer_grow(float **buffer, size_t floats)
+/* Makes room for n fed tokens, enough for every layer. */
+static int room_ensure(kvb_feeding *f, const kvb_model *m, uint32_t n)
 {
-    free(*buffer);
-    *buffer = malloc(floats * sizeof **buffer);
-    return *buffer ? 0 : -ENOMEM;
-}
-
-/* Makes room for n fed tokens or more, enough for every layer. */
-static int room_ensure(kvb_pass *p, uint32_t n)
-{
-    const kvb_model *m = &p->trace->header.model;
-    if (n <= p->feeding.room)
-        return 0;
-    n = n / 2 < p->feeding.room ? 2 * p->feeding.room : n; /* `recompute` feeds one token more at each step */
-    free(p->feeding.positions);
-    p->feeding.positions = malloc(n * sizeof *p->feeding.positions);
-    int error = p->feeding.positions ? 0 : -ENOMEM;
-    for (int kind = 0; kind < KVB_ROWS_KINDS && !error; kind++) {
-        size_t most = 1;
-        for (uint32_t g = 0; g < m->n_groups; g++) {
-            size_t floats = kvb_values_floats(&m->groups[g], (kvb_rows)kind);
-            most = most > floats ? most : floats;
-        }
-        error = buffer_grow(&p->feeding.rows[kind], n * most);
-    }
-    p->feeding.room = error ? 0 : n;
+    int error = kvb_array_reserve(&f->positions, &f->positions_room, n, sizeof *f->positions);
+    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+        for (uint32_t g = 0; g < m->n_groups && !error; g++)
+            error = kvb_array_reserve(&f->rows[kind], &f->rows_room[kind],
+                                      n * kvb_values_floats(&m->groups[g], (kvb_rows)kind), sizeof *f->rows[kind]);
     return error;
 }
 
@@ -102,7 +85,7 @@ static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t 
     *fed = kvb_cache_feed(p->cache, tokens);
     if (*fed < n)
         return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
-    int error = room_ensure(p, *fed);
+    int error = room_ensure(&p->feeding, &p->trace->header.model, *fed);
     for (uint32_t i = 0; i < *fed && !error; i++) {
         if ((*tokens)[i] >= p->trace->needs.tokens)
             return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token that never was");
@@ -418,15 +401,16 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     uint64_t tokens = o->trace->needs.tokens;
     *p = (kvb_pass){
         .options = o, .trace = o->trace, .place = place, .result = result, .judging.digest = KVB_DIGEST_START};
-    kvb_kernel_io_init(&p->io, &o->trace->header.model, o->out_elem, !o->knobs->no_guard);
-    p->io.no_lse = o->kernel->flags & KVB_KERNEL_NO_LSE;
+    p->io = (kvb_kernel_io){.source = !o->knobs->no_guard ? &kvb_guarded_source : &kvb_plain_source,
+                            .out_elem = o->out_elem,
+                            .no_lse = o->kernel->flags & KVB_KERNEL_NO_LSE};
     p->call = (kvb_call){
         .kernel = o->kernel,
         .team = o->team,
         .out_elem = o->out_elem,
         .no_staging = o->knobs->no_staging,
         .deterministic = o->deterministic,
-        .source = !o->knobs->no_guard ? &kvb_guarded_source : &kvb_plain_source,
+        .source = p->io.source,
     };
     p->who = o->kernel->name;
     place->event = place->layer = 0;

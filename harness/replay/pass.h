@@ -66,19 +66,6 @@ int kvb_every_row_check(struct kvb_pass *pass, struct kvb_made *made);
 /* Adds the counts and the verdict of second opinions to the result. */
 void kvb_every_row_judge(struct kvb_pass *pass, kvb_result *result);
 
-/*
- * Under --deterministic a kernel must give the same bits for any size of its team. A judged call is repeated with teams
- * of other sizes. These run their parts one after the other, as kvb_team allows, and need no threads.
- */
-
-/* Buffers of this check; all zero at first. */
-typedef struct kvb_team_check {
-    unsigned char *out; /* the judged call's outputs and log-sum-exps */
-    size_t out_room;
-    void *scratch;
-    size_t scratch_room;
-} kvb_team_check;
-
 /* The accounts of timed intervals. */
 typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
 
@@ -138,9 +125,9 @@ typedef struct kvb_feeding {
     uint32_t *position;          /* [tokens] of every token so far, by identity */
     uint32_t *offset;            /* [tokens] position to which rope turns q and K; NULL: rows are recorded after rope */
     int64_t *ahead;              /* [sequences] offset - position in the current step */
-    uint32_t *positions;         /* [room] of the fed tokens */
-    float *rows[KVB_ROWS_KINDS]; /* [room][heads][dim] fed rows that do not lie together, or are turned */
-    uint32_t room;               /* tokens */
+    uint32_t *positions;         /* of the fed tokens */
+    float *rows[KVB_ROWS_KINDS]; /* [fed][heads][dim] fed rows that do not lie together, or are turned */
+    size_t positions_room, rows_room[KVB_ROWS_KINDS];
 } kvb_feeding;
 
 typedef struct kvb_pass {
@@ -169,8 +156,8 @@ typedef struct kvb_pass {
     kvb_judging judging;
     kvb_witness_check witness;
     kvb_poison_check poison;
-    kvb_team_check team;
-    bool ended; /* result says why */
+    kvb_buffer team_scratch; /* of calls that are made again by other teams */
+    bool ended;              /* result says why */
     /* The kernel's first misdeed: it allocated memory or started a thread. Its outputs are judged all the same. Empty:
      * none. */
     char misdeed[512];

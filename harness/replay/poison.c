@@ -256,9 +256,9 @@ static difference row_difference(const kvb_pass *p, uint32_t query, uint32_t hea
     const size_t row = (size_t)query * problem->n_heads + head, rows = (size_t)problem->n_tok * problem->n_heads;
     const size_t bytes = problem->v_dim * kvb_elem_bytes(problem->out_elem);
     return (difference){.pass = p,
-                        .before = p->poison.out + row * bytes,
+                        .before = p->io.kept + row * bytes,
                         .after = kvb_kernel_io_row(&p->io, query, head),
-                        .before_lse = p->poison.out + rows * bytes + row * sizeof(float),
+                        .before_lse = p->io.kept + rows * bytes + row * sizeof(float),
                         .after_lse = (const char *)&p->io.lse[row],
                         .bytes = bytes};
 }
@@ -381,25 +381,16 @@ static int poison_judge(kvb_pass *p, kvb_made *m, uint32_t t)
 
 int kvb_poison_check_run(kvb_pass *p, kvb_made *m)
 {
-    const kvb_problem *problem = &p->call.args.problem;
-    const size_t rows = (size_t)problem->n_tok * problem->n_heads;
-    const size_t out = rows * row_difference(p, 0, 0).bytes, lse = rows * sizeof(float);
-    kvb_poison_check *x = &p->poison;
     bool planned = false;
-    const int error = poison_plan(p, m, &planned);
-    if (error || !planned)
-        return error;
-    if (kvb_array_reserve(&x->out, &x->out_room, out + lse, 1))
-        return -ENOMEM;
-    memcpy(x->out, p->io.out, out);
-    memcpy(x->out + out, p->io.lse, lse);
-    return poison_judge(p, m, x->query);
+    int error = poison_plan(p, m, &planned);
+    if (!error && planned)
+        error = kvb_kernel_io_keep(&p->io);
+    return error || !planned ? error : poison_judge(p, m, p->poison.query);
 }
 
 void kvb_poison_check_free(kvb_poison_check *x)
 {
     kvb_poison_free(&x->poison);
     free(x->visible);
-    free(x->out);
     *x = (kvb_poison_check){0};
 }

@@ -52,8 +52,6 @@ typedef struct kvb_poison_check {
     kvb_poison poison;
     uint64_t *visible; /* bits of cells */
     size_t visible_room;
-    char *out; /* of the judged call: out, then lse */
-    size_t out_room;
     uint64_t visits, spent; /* of the workload's calls so far; of the calls with poison */
     uint64_t calls;         /* with poison so far */
     uint32_t query;         /* of the planned call: does not see the poisoned cells; KVB_POISON_ALL: no query does */

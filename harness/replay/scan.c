@@ -20,18 +20,12 @@
 enum { CONSTANTS = KVB_ROWS_KINDS, OUT = CONSTANTS + KVB_CONSTANTS, BUFFERS };
 static const char *const names[BUFFERS] = {"q", "k", "v", "gate", "beta", "v", "a", "a", "bias", "out"};
 
-typedef struct buffer {
-    void *block;
-    size_t room, fitted; /* bytes */
-    const float *given;  /* source of its content */
-} buffer;
-
 /* Slots as they were before the call. */
 typedef struct aside {
     char *bytes;
     size_t room;
     bool *read, *written; /* [slots] by the call */
-    size_t slots;
+    size_t read_room, written_room;
     bool poisoned; /* in the current call */
 } aside;
 
@@ -40,7 +34,8 @@ struct kvb_scans {
     const kvb_memory_source *source;
     kvb_scan_call call;
     kvb_heirs *heirs; /* NULL: nothing is judged */
-    buffer buffers[BUFFERS];
+    kvb_buffer buffers[BUFFERS];
+    const float *given[OUT]; /* sources of the inputs; NULL: the call has no such input */
     aside aside;
     uint64_t budget;               /* bytes left */
     kvb_diff out, states, opinion; /* of the first pass: later ones give the same bits */
@@ -75,7 +70,7 @@ void kvb_scans_close(kvb_scans *s)
     kvb_heirs_free(s->heirs);
     kvb_scan_call_free(&s->call);
     for (int i = 0; i < BUFFERS; i++)
-        kvb_memory_give(s->source, s->buffers[i].block, s->buffers[i].room);
+        kvb_buffer_free(&s->buffers[i], s->source);
     free(s->aside.bytes);
     free(s->aside.read);
     free(s->aside.written);
@@ -126,31 +121,14 @@ static size_t rows_due(const kvb_scans *s)
 
 /* ---- the kernel's buffers ---------------------------------------------------------------------------------------- */
 
-/* A buffer of so many bytes, flush with its guard. NULL: no memory. */
-static void *buffer_fit(kvb_scans *s, int i, size_t bytes)
-{
-    buffer *b = &s->buffers[i];
-    if (bytes > b->room) {
-        const size_t room = bytes / 2 < b->room ? 2 * b->room : bytes;
-        kvb_memory_give(s->source, b->block, b->room);
-        b->block = kvb_memory_take(s->source, names[i], room);
-        b->room = b->block ? room : 0;
-        b->fitted = 0;
-    }
-    if (b->block && !s->options->knobs->no_guard && bytes != b->fitted)
-        b->block = kvb_guard_fit(b->block, bytes);
-    b->fitted = b->block ? bytes : 0;
-    return b->block;
-}
-
 /* Copies n floats into buffer i; from NULL: *to is NULL. False: no memory. */
 static bool buffer_fill(kvb_scans *s, int i, const float *from, size_t n, const float **to)
 {
-    s->buffers[i].given = from && n ? from : NULL;
+    s->given[i] = from && n ? from : NULL;
     *to = NULL;
-    if (!s->buffers[i].given)
+    if (!s->given[i])
         return true;
-    float *block = buffer_fit(s, i, n * sizeof *from);
+    float *block = kvb_buffer_fit(&s->buffers[i], s->source, names[i], n * sizeof *from);
     if (block)
         memcpy(block, from, n * sizeof *from);
     *to = block;
@@ -174,7 +152,7 @@ static int inputs_take(kvb_pass *p, const kvb_made *m, kvb_scan *inputs)
     for (int i = 0; i < OUT; i++) {
         const bool of_conv = i == KVB_ROWS_X || i > CONSTANTS + KVB_CONSTANT_A;
         uint64_t shape[3];
-        s->buffers[i].given = NULL;
+        s->given[i] = NULL;
         if (of_conv != conv)
             continue;
         if (i < CONSTANTS)
@@ -194,17 +172,11 @@ int kvb_scans_slots(kvb_pass *p, const kvb_scan_spec *spec)
     aside *a = &p->scans->aside;
     const uint32_t slots = spec->states.slots;
     char why[160] = "";
-    if (slots > a->slots) {
-        free(a->read);
-        free(a->written);
-        a->read = malloc(slots * sizeof *a->read);
-        a->written = malloc(slots * sizeof *a->written);
-        a->slots = a->read && a->written ? slots : 0;
-        if (!a->slots)
-            return -ENOMEM;
-    }
-    memset(a->read, 0, a->slots);
-    memset(a->written, 0, a->slots);
+    if (kvb_array_reserve(&a->read, &a->read_room, slots, sizeof *a->read) ||
+        kvb_array_reserve(&a->written, &a->written_room, slots, sizeof *a->written))
+        return -ENOMEM;
+    memset(a->read, 0, slots);
+    memset(a->written, 0, slots);
     for (uint32_t t = 0; t < spec->n_tok && !*why; t++) {
         const uint32_t from = spec->from[t], to = spec->to[t];
         const bool slot = from != KVB_SCAN_PREVIOUS && from != KVB_SCAN_ZERO;
@@ -232,13 +204,8 @@ int kvb_scans_poison(kvb_pass *p, kvb_made *m)
     if (!a->poisoned)
         return 0;
     s->budget -= bytes;
-    if (bytes > a->room) {
-        free(a->bytes);
-        a->bytes = malloc(bytes);
-        a->room = a->bytes ? bytes : 0;
-        if (!a->bytes)
-            return -ENOMEM;
-    }
+    if (kvb_array_reserve(&a->bytes, &a->room, bytes, 1))
+        return -ENOMEM;
     memcpy(a->bytes, states->base, bytes);
     for (uint32_t slot = 0; slot < states->slots; slot++)
         if (!a->read[slot])
@@ -281,8 +248,8 @@ int kvb_scans_state(kvb_pass *p, kvb_made *m)
             (void)*(const volatile char *)(at + i); /* a call made twice would move states twice */
     }
     for (int i = 0; i < OUT && wanted == KVB_STATE_COLD; i++)
-        if (s->buffers[i].given)
-            kvb_block_flush(s->buffers[i].block, s->buffers[i].fitted);
+        if (s->given[i])
+            kvb_block_flush(s->buffers[i].block, s->buffers[i].bytes);
     (void)m;
     return 0;
 }
@@ -334,7 +301,7 @@ int kvb_scans_digest(kvb_pass *p, kvb_made *m)
     const kvb_fed *fed = m->fed;
     kvb_scans *s = p->scans;
     const kvb_scan *call = &s->call.args;
-    const size_t row = s->buffers[OUT].fitted / fed->n;
+    const size_t row = s->buffers[OUT].bytes / fed->n;
     uint64_t digest =
         kvb_digest_bytes((const char *)call->out + (fed->n - fed->own) * row, fed->own * row, KVB_DIGEST_START);
     if (p->number == 0) {
@@ -356,7 +323,7 @@ int kvb_scans_inputs(kvb_pass *p, kvb_made *m)
     int error = 0;
     (void)m;
     for (int i = 0; i < OUT && !error; i++)
-        if (s->buffers[i].given && memcmp(s->buffers[i].block, s->buffers[i].given, s->buffers[i].fitted)) {
+        if (s->given[i] && memcmp(s->buffers[i].block, s->given[i], s->buffers[i].bytes)) {
             snprintf(why, sizeof why, "scan() wrote to %s", names[i]);
             error = kvb_pass_fail(p, KVB_CHECK_INPUTS, why);
         }
@@ -453,7 +420,7 @@ int kvb_scans_prepare(kvb_pass *p, kvb_made *m)
         return kvb_pass_refuse(p, error, p->who, why);
     const kvb_scan *call = &s->call.args;
     const size_t n_out = m->fed->n * row_of(&call->problem);
-    if (!buffer_fit(s, OUT, n_out * kvb_elem_bytes(call->problem.out_elem)))
+    if (!kvb_buffer_fit(&s->buffers[OUT], s->source, names[OUT], n_out * kvb_elem_bytes(call->problem.out_elem)))
         return -ENOMEM;
     traffic_add(p, call, m->traffic);
     return p->options->dump ? known_clear(s, n_out) : 0;

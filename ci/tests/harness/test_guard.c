@@ -318,7 +318,7 @@ static void call_check(kvb_kernel_io *io, const kvb_group *g, uint32_t n, const 
     }
     fill(io->lse, lses, KVB_F32);
     assert_true(kvb_kernel_io_written(io, why, sizeof why));
-    assert_true(!io->guarded || kvb_guard_check(why, sizeof why)); /* all of it lies in the blocks */
+    assert_true(io->source == &kvb_plain_source || kvb_guard_check(why, sizeof why)); /* all of it lies in the blocks */
 }
 
 static void unwritten_elements_are_named(void **state)
@@ -326,8 +326,7 @@ static void unwritten_elements_are_named(void **state)
     static const uint32_t sizes[] = {2, 7, 1, 7, 3}; /* larger calls, and smaller ones in the same block */
     static float q[MOST];
     for (size_t i = 0; i < 2 * ELEMS; i++) {
-        kvb_kernel_io io;
-        kvb_kernel_io_init(&io, &model, elems[i / 2], i % 2);
+        kvb_kernel_io io = {.source = i % 2 ? &kvb_guarded_source : &kvb_plain_source, .out_elem = elems[i / 2]};
         for (size_t s = 0; s < 2 * sizeof sizes / sizeof *sizes; s++) {
             q[0] = (float)s;
             call_check(&io, &model.groups[s % 2], sizes[s / 2], q);
@@ -347,9 +346,8 @@ static void a_write_outside_is_seen(void **state)
             size_t outs = (size_t)n * g->heads * g->v_dim * size_of(elems[e]),
                    lses = (size_t)n * g->heads * sizeof(float);
             for (int side = 0; side < 2; side++) {
-                kvb_kernel_io io;
+                kvb_kernel_io io = {.source = &kvb_guarded_source, .out_elem = elems[e]};
                 char why[128] = "", want[64];
-                kvb_kernel_io_init(&io, &model, elems[e], true);
                 assert_int_equal(kvb_kernel_io_fill(&io, &model.groups[1], 7, q), 0);
                 assert_int_equal(kvb_kernel_io_fill(&io, g, n, q), 0);
                 assert_true((side ? lses : outs) % 64); /* else there is no slack, and a write would end in a signal */
@@ -370,8 +368,7 @@ static void digest_tells_every_bit(void **state)
     for (size_t e = 0; e < 2 * ELEMS; e++) {
         const kvb_group *g = &model.groups[e % 2];
         const size_t row[] = {g->heads * g->v_dim * size_of(elems[e / 2]), g->heads * sizeof(float)};
-        kvb_kernel_io io;
-        kvb_kernel_io_init(&io, &model, elems[e / 2], false);
+        kvb_kernel_io io = {.source = &kvb_plain_source, .out_elem = elems[e / 2]};
         assert_int_equal(kvb_kernel_io_fill(&io, g, QUERIES, q), 0);
         memset(io.out, 0, QUERIES * row[0]);
         memset(io.lse, 0, QUERIES * row[1]);
