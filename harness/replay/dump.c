@@ -187,22 +187,27 @@ static void outputs_add(dump *d, const kvb_pass *p, const kvb_attend_spec *spec,
         expected_fill(p, spec, layer, n_new, exact, bound, exact_lse, bound_lse);
 }
 
+/* Does the folder hold a call? call: the path of its file. */
+static bool dump_exists(const char *folder, char call[4096])
+{
+    snprintf(call, 4096, "%.4000s/call.safetensors", folder);
+    return access(call, F_OK) == 0;
+}
+
 int kvb_dump_folder(const char *path, char *why, size_t why_bytes)
 {
     char call[4096];
-    snprintf(call, sizeof call, "%.4000s/call.safetensors", path);
-    int error = mkdir(path, 0777) && errno != EEXIST ? -errno : access(call, F_OK) == 0 ? -EEXIST : 0;
+    int error = mkdir(path, 0777) && errno != EEXIST ? -errno : dump_exists(path, call) ? -EEXIST : 0;
     if (error)
         snprintf(why, why_bytes, "%s: %s", error == -EEXIST ? call : path, strerror(-error));
     return error;
 }
 
-/* Writes the tensors and the script, and frees the tensors. */
-static void dump_write(const char *folder, dump *d, const char *const *facts)
+/* Writes the tensors to `path`, and the script beside it, and frees the tensors. */
+static void dump_write(const char *folder, const char *path, dump *d, const char *const *facts)
 {
-    char path[4096], python[4096], why[512] = "no memory";
+    char python[4096], why[512] = "no memory";
     kvb_output_file file = {.stream = NULL};
-    snprintf(path, sizeof path, "%.4000s/call.safetensors", folder);
     snprintf(python, sizeof python, "%.4000s/difference.py", folder);
     int error = d->no_memory;
     if (!error)
@@ -219,20 +224,13 @@ static void dump_write(const char *folder, dump *d, const char *const *facts)
         free(d->data[i]);
 }
 
-static bool dump_exists(const char *folder)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%.4000s/call.safetensors", folder);
-    return access(path, F_OK) == 0;
-}
-
 void kvb_dump(const kvb_pass *p, const kvb_made *m)
 {
     const kvb_attend_spec *spec = m->spec;
     const uint32_t layer = m->layer, n_new = m->fed->judged;
     static const char *const k_names[] = {"k_stored", "k_decoded"}, *const v_names[] = {"v_stored", "v_decoded"};
-    char event[384], number[16], scale[32], softcap[32];
-    if (dump_exists(p->options->dump))
+    char event[384], number[16], scale[32], softcap[32], path[4096];
+    if (dump_exists(p->options->dump, path))
         return;
     dump d = {.n = 0};
     outputs_add(&d, p, spec, layer, n_new);
@@ -244,7 +242,7 @@ void kvb_dump(const kvb_pass *p, const kvb_made *m)
     snprintf(number, sizeof number, "%u", layer);
     snprintf(scale, sizeof scale, "%.9g", (double)p->call.args.problem.scale);
     snprintf(softcap, sizeof softcap, "%.9g", (double)p->call.args.problem.softcap);
-    dump_write(p->options->dump, &d,
+    dump_write(p->options->dump, path, &d,
                (const char *const[]){"event", event, "layer", number, "scale", scale, "softcap", softcap, "kernel",
                                      p->options->kernel->name, "k_format", spec->k.format->name, "v_format",
                                      spec->v.format->name, NULL});
@@ -289,14 +287,13 @@ static void states_add(dump *d, const kvb_scan *call, const char *before)
     free(named);
 }
 
-void kvb_dump_scan(const kvb_pass *p, const kvb_scan_dump *x)
+void kvb_dump_scan(const kvb_pass *p, uint32_t layer, const kvb_scan *call, const char *before, const double *known)
 {
-    const kvb_scan *call = x->call;
     const kvb_scan_problem *of = &call->problem;
     const bool conv = of->kind == KVB_SCAN_CONV, each = of->kind == KVB_SCAN_MAMBA1;
     const uint64_t n = of->n_tok, heads = of->heads, d_k = of->d_k, d_v = of->d_v, row = heads * d_v;
-    char event[384], number[16];
-    if (dump_exists(p->options->dump))
+    char event[384], number[16], path[4096];
+    if (dump_exists(p->options->dump, path))
         return;
     dump d = {.n = 0};
     floats_add(&d, "q", call->q, n, of->groups, d_k);
@@ -318,13 +315,13 @@ void kvb_dump_scan(const kvb_pass *p, const kvb_scan_dump *x)
     }
     if (!d.no_memory) {
         kvb_elems_decode(of->out_elem, out, call->out, n * row);
-        memcpy(exact, x->exact, n * row * sizeof *exact);
-        memcpy(bound, x->bound, n * row * sizeof *bound);
+        memcpy(exact, known, n * row * sizeof *exact);
+        memcpy(bound, known + n * row, n * row * sizeof *bound);
     }
-    states_add(&d, call, x->before);
+    states_add(&d, call, before);
     kvb_event_words(&p->trace->events[p->place->event], event, sizeof event);
-    snprintf(number, sizeof number, "%u", x->layer);
-    dump_write(p->options->dump, &d,
+    snprintf(number, sizeof number, "%u", layer);
+    dump_write(p->options->dump, path, &d,
                (const char *const[]){"event", event, "layer", number, "recurrence", kvb_scan_kind_name(of->kind),
                                      "kernel", p->options->scan->name, NULL});
 }

@@ -342,13 +342,8 @@ int kvb_dump_folder(const char *path, char *why, size_t why_bytes);
 /* Writes the pass's last call; nothing if DIR holds one. Errors go to stderr. */
 void kvb_dump(const kvb_pass *pass, const kvb_made *made);
 
-/* A scan to dump. */
-typedef struct kvb_scan_dump {
-    uint32_t layer;
-    const kvb_scan *call;        /* with out */
-    const char *before;          /* the slots before the call; NULL: unknown */
-    const double *exact, *bound; /* [n_tok][heads][d_v] */
-} kvb_scan_dump;
-void kvb_dump_scan(const kvb_pass *pass, const kvb_scan_dump *dump);
+/* The same for a scan: a call with out. before: the slots before the call; NULL: unknown. known: exact outputs and then
+ * bounds, [2][n_tok][heads][d_v]. */
+void kvb_dump_scan(const kvb_pass *pass, uint32_t layer, const kvb_scan *call, const char *before, const double *known);
 
 #endif

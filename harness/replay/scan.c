@@ -434,16 +434,9 @@ int kvb_scans_run(kvb_pass *p)
 int kvb_scans_dump(kvb_pass *p, kvb_made *m)
 {
     const kvb_scans *s = p->scans;
-    const kvb_scan *call = &s->call.args;
     if (p->options->dump && p->number == 0 &&
-        (p->ended || s->out.any_failed || s->opinion.any_failed || s->states.any_failed || *p->misdeed)) {
-        const kvb_scan_dump dump = {.layer = m->layer,
-                                    .call = call,
-                                    .before = s->aside.poisoned ? s->aside.bytes : NULL,
-                                    .exact = s->known,
-                                    .bound = s->known + m->fed->n * row_of(&call->problem)};
-        kvb_dump_scan(p, &dump);
-    }
+        (p->ended || s->out.any_failed || s->opinion.any_failed || s->states.any_failed || *p->misdeed))
+        kvb_dump_scan(p, m->layer, &s->call.args, s->aside.poisoned ? s->aside.bytes : NULL, s->known);
     return 0;
 }
 
