@@ -11,100 +11,63 @@
 
 /* ---- the plan of a step ------------------------------------------------------------------------------------------ */
 
-/* The runs of a query; returns their number. None if it reads pages. */
-static uint32_t runs_of(const kvb_plan *plan, uint32_t query, kvb_run **runs)
-{
-    *runs = &plan->runs[plan->row_start[query]];
-    return plan->row_start[query + 1] - plan->row_start[query];
-}
-
-/* The last run of a query; NULL: it has none. */
+/* The last run of a query; NULL: it has none, or reads pages. */
 static kvb_run *last_of(const kvb_plan *plan, uint32_t query)
 {
-    kvb_run *runs;
-    const uint32_t n = runs_of(plan, query, &runs);
-    return n ? &runs[n - 1] : NULL;
+    const uint32_t end = plan->row_start[query + 1];
+    return end > plan->row_start[query] ? &plan->runs[end - 1] : NULL;
 }
 
-static void own_unseen(kvb_fault_call *c)
+static void own_unseen(const kvb_fault_query *q)
 {
-    for (uint32_t i = 0; i < c->plan->n; i++) {
-        kvb_run *last = last_of(c->plan, i);
-        if (last && last->end - last->begin > 1)
-            last->end--;
-    }
+    q->last->end -= q->last->end - q->last->begin > 1;
 }
 
-static void first_unseen(kvb_fault_call *c)
+static void first_unseen(const kvb_fault_query *q)
 {
-    kvb_run *first;
-    for (uint32_t i = 0; i < c->plan->n; i++)
-        if (runs_of(c->plan, i, &first) && first->end - first->begin > 1)
-            first->begin++;
+    q->runs->begin += q->runs->end - q->runs->begin > 1;
 }
 
-static void one_more_seen(kvb_fault_call *c)
+static void one_more_seen(const kvb_fault_query *q)
 {
     uint32_t cells, high;
-    HONEST->occupied(c->store, &cells, &high);
-    for (uint32_t i = 0; i < c->plan->n; i++) {
-        kvb_run *last = last_of(c->plan, i);
-        if (last && last->end < high)
-            last->end++;
-    }
+    HONEST->occupied(q->call->store, &cells, &high);
+    q->last->end += q->last->end < high;
 }
 
-static void seen_twice(kvb_fault_call *c)
+static void seen_twice(const kvb_fault_query *q)
 {
-    kvb_run *runs;
-    for (uint32_t i = 0; i < c->plan->n; i++)
-        if (runs_of(c->plan, i, &runs) > 1)
-            *last_of(c->plan, i) = *runs;
+    *q->last = *q->runs;
 }
 
-static void one_before_seen(kvb_fault_call *c)
+static void one_before_seen(const kvb_fault_query *q)
 {
-    kvb_run *runs;
-    for (uint32_t i = 0; i < c->plan->n; i++) {
-        const uint32_t n = runs_of(c->plan, i, &runs);
-        if (n && runs[n - 1].begin > (n > 1 ? runs[n - 2].end : 0))
-            runs[n - 1].begin--;
-    }
+    q->last->begin -= q->last->begin > (q->n > 1 ? q->last[-1].end : 0);
 }
 
-static void window_short(kvb_fault_call *c)
+static void window_short(const kvb_fault_query *q)
 {
-    for (uint32_t i = 0; i < c->plan->n && kvb_group_limits(c->store->group); i++) {
-        kvb_run *last = last_of(c->plan, i);
-        if (last && last->end - last->begin > 1)
-            last->begin++;
-    }
+    q->last->begin += kvb_group_limits(q->call->store->group) && q->last->end - q->last->begin > 1;
 }
 
-static void from_first_cell(kvb_fault_call *c)
+static void from_first_cell(const kvb_fault_query *q)
 {
-    kvb_run *runs;
-    for (uint32_t i = 0; i < c->plan->n; i++)
-        if (runs_of(c->plan, i, &runs))
-            runs->begin = 0;
+    q->runs->begin = 0;
 }
 
-static void followers_seen(kvb_fault_call *c)
+static void followers_seen(const kvb_fault_query *q)
 {
-    const kvb_run *end = last_of(c->plan, c->plan->n - 1);
-    for (uint32_t i = 0; i < c->plan->n && end; i++) {
-        kvb_run *last = last_of(c->plan, i);
-        if (last && last->begin == end->begin) /* of the same sequence */
-            last->end = end->end;
-    }
+    const kvb_run *end = last_of(q->call->plan, q->call->plan->n - 1);
+    if (end && q->last->begin == end->begin) /* of the same sequence */
+        q->last->end = end->end;
 }
 
-static void as_query_before(kvb_fault_call *c)
+static void as_query_before(const kvb_fault_query *q)
 {
-    kvb_run *runs, *before;
-    for (uint32_t i = c->plan->n; i-- > 1;)
-        if (runs_of(c->plan, i, &runs) == 1 && runs_of(c->plan, i - 1, &before) == 1)
-            *runs = *before;
+    const kvb_plan *plan = q->call->plan;
+    const kvb_run *before = q->number ? last_of(plan, q->number - 1) : NULL;
+    if (q->n == 1 && before && before == &plan->runs[plan->row_start[q->number - 1]])
+        *q->runs = *before;
 }
 
 static void neighbours_swapped(kvb_fault_call *c)
@@ -521,17 +484,16 @@ const kvb_fault kvb_cache_faults[] = {
     {"sees-not-itself", "a query does not see its own token", KVB_CHECK_WITNESS,
      "plain-decode contiguous f32 witness, agent-fork seq f32 witness, eagle-tree tree f32 witness, "
      "sink-window window f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = own_unseen)},
+     KVB_IN(cache, .query = own_unseen)},
     {"sees-not-first", "a query does not see the first token of its sequence", KVB_CHECK_WITNESS,
      "plain-decode contiguous f32 witness, agent-fork seq f32 witness, agent-fork slab f32 witness, "
      "eagle-tree tree f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = first_unseen)},
+     KVB_IN(cache, .query = first_unseen)},
     {"sees-one-more", "a query sees the cell behind its last", KVB_CHECK_WITNESS,
      "agent-fork seq f32 witness, batched-multi-seq slab f32 witness, eagle-tree tree f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = one_more_seen)},
+     KVB_IN(cache, .query = one_more_seen)},
     {"sees-twice", "a query sees a stretch of cells twice", KVB_CHECK_WITNESS,
-     "agent-fork seq f32 witness, batched-multi-seq seq f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = seen_twice)},
+     "agent-fork seq f32 witness, batched-multi-seq seq f32 witness", KVB_IN(cache, .query = seen_twice)},
     {"rows-swapped", "rows of two new tokens lie in each other's cell", KVB_CHECK_WITNESS,
      "batched-multi-seq seq f32 witness, batched-multi-seq slab f32 witness",
      KVB_IN(cache, .of = BRINGS, .prepared = neighbours_swapped)},
@@ -566,7 +528,7 @@ const kvb_fault kvb_cache_faults[] = {
     {"pools-too-small", "pools hold half of the cells", KVB_CHECK_PROTOCOL, "plain-decode seq f32 witness",
      KVB_IN(cache, .pool_cells = half_the_cells)},
     {"sees-not-first-kivi", "a query over pools with residual cells does not see the first token", KVB_CHECK_STORED,
-     "agent-fork-8x128 seq kivi4 flash", KVB_IN(cache, .of = BRINGS, .prepared = first_unseen)},
+     "agent-fork-8x128 seq kivi4 flash", KVB_IN(cache, .query = first_unseen)},
     {"window-of-pages", "a query sees the whole page that its window begins in", KVB_CHECK_WITNESS,
      "sliding-window paged f32 witness, sink-window paged f32 witness",
      KVB_IN(cache, .of = BRINGS, .prepared = whole_pages)},
@@ -583,19 +545,19 @@ const kvb_fault kvb_cache_faults[] = {
      KVB_CHECK_WITNESS,
      "sliding-window seq f32 witness, sink-window window f32 witness, eagle-tree tree f32 witness, "
      "batched-multi-seq slab f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = one_before_seen)},
+     KVB_IN(cache, .query = one_before_seen)},
     {"window-short", "a window is one position short", KVB_CHECK_WITNESS,
      "sliding-window seq f32 witness, sliding-window window f32 witness, sink-window window f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = window_short)},
+     KVB_IN(cache, .query = window_short)},
     {"sees-from-first-cell", "a query sees what lies before its sequence", KVB_CHECK_WITNESS,
      "batched-multi-seq seq f32 witness, agent-fork slab f32 witness, sliding-window window f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = from_first_cell)},
+     KVB_IN(cache, .query = from_first_cell)},
     {"sees-followers", "queries of one prompt see those behind them", KVB_CHECK_WITNESS,
      "plain-decode contiguous f32 witness, agent-fork seq f32 witness, batched-multi-seq recompute f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = followers_seen)},
+     KVB_IN(cache, .query = followers_seen)},
     {"sees-as-query-before", "a query sees what the one before it in the step sees", KVB_CHECK_WITNESS,
      "batched-multi-seq slab f32 witness, plain-decode contiguous f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = as_query_before)},
+     KVB_IN(cache, .query = as_query_before)},
     {"change-refused", "a copy, removal or commit is refused", KVB_CHECK_PROTOCOL,
      "agent-fork seq f32 witness, batched-multi-seq slab f32 witness, eagle-tree tree f32 witness",
      KVB_IN(cache, .of = ~BRINGS, .preparing = refuse)},

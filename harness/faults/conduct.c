@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -161,26 +162,6 @@ static void exact_sums(kvb_arithmetic *a)
     a->sums = (kvb_rounding){.step = 0};
 }
 
-static void query_step(kvb_arithmetic *a)
-{
-    a->query.step = BY;
-}
-
-static void sums_step(kvb_arithmetic *a)
-{
-    a->sums.step = BY;
-}
-
-static void sums_floor(kvb_arithmetic *a)
-{
-    a->sums.floor = BY;
-}
-
-static void exp_floor(kvb_arithmetic *a)
-{
-    a->exp_floor = BY;
-}
-
 /* ---- the declared q ---------------------------------------------------------------------------------------------- */
 
 static void round_too_far(const kvb_problem *problem, const float *q, double *rounded)
@@ -203,7 +184,7 @@ static void round_but_one(const kvb_problem *problem, const float *q, double *ro
     rounded[0] = (double)q[0];
 }
 
-/* Rounds q to steps of by * (its largest element), as query_step() declares. */
+/* Rounds q to steps of by * (its largest element), as the fault declares. */
 static void round_coarse(const kvb_problem *problem, const float *q, double *rounded)
 {
     double largest = 0;
@@ -303,17 +284,17 @@ const kvb_fault kvb_conduct_faults[] = {
      "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
      KVB_IN(kernel, .declares = exact_sums)},
     {"declares-endless-steps", "weights are said to be rounded to steps of 1e9", KVB_CHECK_DECLARATION,
-     "plain-decode seq f32 reference", .by = 1e9, KVB_IN(kernel, .declares = sums_step)},
+     "plain-decode seq f32 reference", .by = 1e9, KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, sums.step))},
     {"declares-wide-steps", "weights are said to be rounded to steps of 0.9", KVB_CHECK_DECLARATION,
      "plain-decode-8x128 seq q8_0 flash-int8, batched-multi-seq seq f32 flash", .by = 0.9,
-     KVB_IN(kernel, .declares = sums_step)},
+     KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, sums.step))},
     {"declares-wide-floor", "sums are said to be off by 10 times the largest weight", KVB_CHECK_DECLARATION,
-     "plain-decode seq bf16 flash-bf16", .by = 10, KVB_IN(kernel, .declares = sums_floor)},
+     "plain-decode seq bf16 flash-bf16", .by = 10, KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, sums.floor))},
     {"declares-wide-exp-floor", "all weights are said to be 0, perhaps", KVB_CHECK_DECLARATION,
-     "plain-decode seq f32 flash", .by = 1, KVB_IN(kernel, .declares = exp_floor)},
+     "plain-decode seq f32 flash", .by = 1, KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, exp_floor))},
     {"declares-wide-query-steps", "q is said to be rounded to steps of half of its largest element",
      KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, eagle-tree tree f16 openblas", .by = 0.5,
-     KVB_IN(kernel, .declares = query_step)},
+     KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, query.step))},
     {"rounds-otherwise", "q is said to be rounded further than is declared", KVB_CHECK_DECLARATION,
      "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq f32 flash", KVB_IN(kernel, .rounds = round_too_far)},
     {"rounds-in-other-order", "the rounded q is said with two channels swapped", KVB_CHECK_DECLARATION,
@@ -324,7 +305,9 @@ const kvb_fault kvb_conduct_faults[] = {
      KVB_IN(kernel, .rounds = round_but_one)},
     {"rounds-to-nothing", "q is rounded to steps of 0.9 of its largest element, as is declared and told",
      KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, batched-multi-seq seq f32 flash, calls none any flash",
-     .by = 0.9, KVB_IN(kernel, .declares = query_step, .rounds = round_coarse, .before = multiply_coarse)},
+     .by = 0.9,
+     KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, query.step), .rounds = round_coarse,
+            .before = multiply_coarse)},
     {"thread-idle", "the last thread does no work", KVB_CHECK_WRITTEN,
      "batched-multi-seq seq f32 flash 2, eagle-tree tree f16 openblas 2, plain-decode seq f32 reference 2",
      KVB_IN(kernel, .before = last_thread_idle)},

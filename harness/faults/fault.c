@@ -49,7 +49,10 @@ static size_t scratch_bytes(const kvb_problem *problem, uint32_t n_threads)
 static void arithmetic(const kvb_problem *problem, kvb_arithmetic *a)
 {
     kvb_fault_here.kernel->arithmetic(problem, a);
-    wrong_kernel->declares(a);
+    if (wrong_kernel->declares)
+        wrong_kernel->declares(a);
+    if (wrong_kernel->declares_by)
+        *(double *)(void *)((char *)a + wrong_kernel->declares_by) = kvb_fault_here.by;
 }
 
 /* The receiver of the changed tiles. */
@@ -105,7 +108,7 @@ static const kvb_kernel *kernel_plant(const kvb_kernel *honest, const kvb_wrong_
     planted.attend = attend;
     planted.supports = fault->supports ? supports : honest->supports;
     planted.scratch_bytes = honest->scratch_bytes ? scratch_bytes : NULL;
-    planted.arithmetic = fault->declares ? arithmetic : honest->arithmetic;
+    planted.arithmetic = fault->declares || fault->declares_by ? arithmetic : honest->arithmetic;
     planted.order = honest->order ? order : NULL;
     planted.round_query = fault->rounds ? round_query : honest->round_query;
     planted.masks = fault->bits || fault->sight ? KVB_MASK_BIT(KVB_MASK_EXPLICIT) : honest->masks;
@@ -176,6 +179,16 @@ static void hook(void (*function)(kvb_fault_call *c), kvb_fault_call *c)
         function(c);
 }
 
+static void queries_change(kvb_fault_call *c)
+{
+    for (uint32_t i = c->plan->n; i-- > 0;) {
+        kvb_run *runs = &c->plan->runs[c->plan->row_start[i]];
+        const uint32_t n = c->plan->row_start[i + 1] - c->plan->row_start[i];
+        if (n)
+            wrong_cache->query(&(kvb_fault_query){c, i, n, runs, runs + n - 1});
+    }
+}
+
 static int prepare(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
     kvb_fault_call c = {.store = store, .change = change, .feed = feed, .plan = plan, .given = *change};
@@ -189,6 +202,8 @@ static int prepare(kvb_store *store, const kvb_change *change, const kvb_feed *f
     store->options = options;
     if (!c.error)
         hook(wrong_cache->prepared, &c);
+    if (!c.error && wrong_cache->query && (change->kind == KVB_CHANGE_STEP || change->kind == KVB_CHANGE_PROPOSE))
+        queries_change(&c);
     return c.error;
 }
 
@@ -277,8 +292,10 @@ static void rows_change(kvb_fault_write *w)
     if (rows * dim > FLOATS)
         return;
     memcpy(changed, w->rows, rows * dim * sizeof *changed);
-    for (size_t i = 0; i < rows; i++)
+    for (size_t i = 0; i < rows && wrong_pool->row; i++)
         wrong_pool->row(changed + i * dim);
+    for (size_t i = 0; i < rows * dim && wrong_pool->element; i++)
+        changed[i] = wrong_pool->element(changed[i], (uint32_t)(i % dim));
     w->rows = changed;
 }
 
@@ -298,7 +315,7 @@ static void rows_write(kvb_fault_write w)
 {
     if (wrong_pool->write)
         wrong_pool->write(&w);
-    if (wrong_pool->row)
+    if (wrong_pool->row || wrong_pool->element)
         rows_change(&w);
     if (w.cells)
         kvb_pool_passing.scatter(w.pool, w.cells, w.n, w.rows);

@@ -32,6 +32,7 @@ typedef struct kvb_wrong_kernel {
     void (*supports)(void);                /* called before supports() */
     uint32_t scratch_halvings;
     void (*declares)(kvb_arithmetic *a);
+    size_t declares_by;              /* offset of a double in kvb_arithmetic that is declared to be `by`; 0: none */
     void (*orders)(kvb_order *o);    /* changes the declared order */
     void (*tile)(kvb_order_tile *t); /* changes each tile of that order */
     /* Changes the q [k_dim] of round_query(), or q itself if the honest kernel has no such function. */
@@ -59,10 +60,18 @@ typedef struct kvb_fault_call {
     int error;        /* returned by prepare(); if preparing() sets it, the policy is not called */
 } kvb_fault_call;
 
+/* A query of a step that sees runs of cells. */
+typedef struct kvb_fault_query {
+    kvb_fault_call *call;
+    uint32_t number, n;
+    kvb_run *runs, *last; /* [n], and the last of them */
+} kvb_fault_query;
+
 typedef struct kvb_wrong_cache {
-    uint32_t of;                          /* kinds of changes for which the next four hooks run: 1 << kind; 0: all */
-    void (*preparing)(kvb_fault_call *c); /* store->group and store->options are restored after prepare() */
-    void (*prepared)(kvb_fault_call *c);  /* after a prepare() without error */
+    uint32_t of;                             /* kinds of changes for which the next four hooks run: 1 << kind; 0: all */
+    void (*preparing)(kvb_fault_call *c);    /* store->group and store->options are restored after prepare() */
+    void (*prepared)(kvb_fault_call *c);     /* after a prepare() without error */
+    void (*query)(const kvb_fault_query *q); /* then, for each query of a step, the last one first */
     void (*adopting)(kvb_fault_call *c), (*adopted)(kvb_fault_call *c); /* before and after adopt() */
     uint32_t (*room)(const kvb_fault_call *c, uint32_t left); /* replaces room(); left: capacity - cells in use */
     uint64_t (*pool_cells)(uint32_t capacity);                /* replaces pool_cells() */
@@ -94,11 +103,12 @@ typedef struct kvb_fault_copy {
 
 typedef struct kvb_wrong_pool {
     void (*open)(kvb_pool_options *options);
-    void (*write)(kvb_fault_write *w);           /* changes the rows of a write, or their cells */
-    void (*row)(float *row);                     /* changes each row [dim] before it is stored */
-    void (*stored)(const kvb_fault_stored *row); /* changes its bytes afterwards */
-    void (*copy)(const kvb_fault_copy *c);       /* replaces each copy */
-    void (*grown)(kvb_pool *pool);               /* after each growth except the first */
+    void (*write)(kvb_fault_write *w);               /* changes the rows of a write, or their cells */
+    void (*row)(float *row);                         /* changes each row [dim] before it is stored */
+    float (*element)(float value, uint32_t channel); /* changes each of its elements */
+    void (*stored)(const kvb_fault_stored *row);     /* changes its bytes afterwards */
+    void (*copy)(const kvb_fault_copy *c);           /* replaces each copy */
+    void (*grown)(kvb_pool *pool);                   /* after each growth except the first */
     void (*view)(kvb_view *view);
     void (*load)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw); /* replaces write_raw() */
     int bytes, row_bytes;                                                             /* added to the pool's answers */

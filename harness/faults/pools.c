@@ -16,26 +16,25 @@
 /* ---- rows: changed before the honest pool stores them ------------------------------------------------------------ */
 
 /* Multiply channels by `by`: all; the first 32; the last; the middle one. */
-static void row_times(float *row)
+static float times(float value, uint32_t channel)
 {
-    for (uint32_t c = 0; c < DIM; c++)
-        row[c] *= BY;
+    (void)channel;
+    return value * BY;
 }
 
-static void group_times(float *row)
+static float group_times(float value, uint32_t channel)
 {
-    for (uint32_t c = 0; c < DIM && c < 32; c++)
-        row[c] *= BY;
+    return channel < 32 ? value * BY : value;
 }
 
-static void last_times(float *row)
+static float last_times(float value, uint32_t channel)
 {
-    row[DIM - 1] *= BY;
+    return channel == DIM - 1 ? value * BY : value;
 }
 
-static void middle_times(float *row)
+static float middle_times(float value, uint32_t channel)
 {
-    row[DIM / 2] *= BY;
+    return channel == DIM / 2 ? value * BY : value;
 }
 
 static void row_turned(float *row)
@@ -45,53 +44,43 @@ static void row_turned(float *row)
     row[DIM - 1] = first;
 }
 
-static void row_bits(float *row, uint32_t (*change)(uint32_t bits))
+static float cut_to_bf16(float value, uint32_t channel)
 {
-    for (uint32_t c = 0; c < DIM; c++) {
-        uint32_t bits;
-        memcpy(&bits, &row[c], sizeof bits);
-        bits = change(bits);
-        memcpy(&row[c], &bits, sizeof bits);
-    }
-}
-
-static uint32_t cut_to_bf16(uint32_t bits)
-{
-    return bits & 0xffff0000u;
-}
-
-static void row_to_bf16(float *row)
-{
-    row_bits(row, cut_to_bf16);
+    uint32_t bits;
+    (void)channel;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0xffff0000u;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
 }
 
 /* Floats half-way between two bf16 values are rounded away from zero. */
-static uint32_t tie_up(uint32_t bits)
+static float tie_up(float value, uint32_t channel)
 {
-    return bits + ((bits & 0xffff) == 0x8000);
+    uint32_t bits;
+    (void)channel;
+    memcpy(&bits, &value, sizeof bits);
+    bits += (bits & 0xffff) == 0x8000;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
 }
 
-static void row_ties_up(float *row)
+static float plus_zero(float value, uint32_t channel)
 {
-    row_bits(row, tie_up);
+    (void)channel;
+    return value == 0 ? 0 : value;
 }
 
-static void row_plus_zero(float *row)
+static float no_subnormal(float value, uint32_t channel)
 {
-    for (uint32_t c = 0; c < DIM; c++)
-        row[c] = row[c] == 0 ? 0 : row[c];
+    (void)channel;
+    return fabsf(value) < 0x1p-14f ? copysignf(0, value) : value;
 }
 
-static void row_no_subnormals(float *row)
+static float no_nan(float value, uint32_t channel)
 {
-    for (uint32_t c = 0; c < DIM; c++)
-        row[c] = fabsf(row[c]) < 0x1p-14f ? copysignf(0, row[c]) : row[c];
-}
-
-static void row_no_nans(float *row)
-{
-    for (uint32_t c = 0; c < DIM; c++)
-        row[c] = isnan(row[c]) ? 0 : row[c];
+    (void)channel;
+    return isnan(value) ? 0 : value;
 }
 
 /* ---- bytes: changed once the honest pool has stored a row -------------------------------------------------------- */
@@ -337,21 +326,22 @@ const kvb_fault kvb_pool_faults[] = {
     {"rows-smaller", "every row is stored times 0.6", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash, plain-decode seq e4m3 reference, "
      "agent-fork-8x128 slab a4g64 openblas, plain-decode-8x128 seq kivi4 flash, agent-fork-8x128 slab kivi2 flash",
-     .by = 0.6, KVB_IN(v_pool, .row = row_times)},
+     .by = 0.6, KVB_IN(v_pool, .element = times)},
     {"rows-turned", "channels are stored one place off", KVB_CHECK_BOUND,
      "plain-decode seq f16 flash, plain-decode-8x128 seq q4_0 flash", KVB_IN(k_pool, .row = row_turned)},
     {"sign-lost", "the sign of one channel is lost", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, plain-decode-8x128 seq a8g64 flash", .by = -1, KVB_IN(v_pool, .row = last_times)},
+     "plain-decode seq f32 flash, plain-decode-8x128 seq a8g64 flash", .by = -1, KVB_IN(v_pool, .element = last_times)},
     {"rounded-to-zero", "rows are cut, not rounded", KVB_CHECK_BOUND,
-     "plain-decode seq f16 flash, plain-decode seq f32 flash", .by = 1 - 0x1p-11, KVB_IN(v_pool, .row = row_times)},
+     "plain-decode seq f16 flash, plain-decode seq f32 flash", .by = 1 - 0x1p-11, KVB_IN(v_pool, .element = times)},
     {"cut-to-bf16", "rows are cut to bf16, not rounded", KVB_CHECK_BOUND, "plain-decode seq bf16 flash",
-     KVB_IN(k_pool, .row = row_to_bf16)},
+     KVB_IN(k_pool, .element = cut_to_bf16)},
     {"group-smaller", "the first 32 channels are stored times 0.95", KVB_CHECK_BOUND,
      "plain-decode-8x128 seq iq4_nl flash, plain-decode-8x128 seq nvfp4 flash, "
      "plain-decode-8x128 seq a4g64+had flash, plain-decode-8x128 seq q8_0 flash-int8",
-     .by = 0.95, KVB_IN(v_pool, .row = group_times)},
+     .by = 0.95, KVB_IN(v_pool, .element = group_times)},
     {"channel-lost", "one channel is stored as 0", KVB_CHECK_BOUND,
-     "plain-decode seq bf16 flash, plain-decode-8x128 seq mxfp4 flash", .by = 0, KVB_IN(k_pool, .row = middle_times)},
+     "plain-decode seq bf16 flash, plain-decode-8x128 seq mxfp4 flash", .by = 0,
+     KVB_IN(k_pool, .element = middle_times)},
     {"last-lost", "the last row of a write is lost", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, eagle-tree tree f16 flash", KVB_IN(v_pool, .write = last_lost)},
     {"write-lost", "one write of fifty is lost", KVB_CHECK_BOUND,
@@ -404,14 +394,14 @@ const kvb_fault kvb_pool_faults[] = {
     {"view-before-growth", "rows are shown where they lay before the pool grew", KVB_CHECK_CRASH,
      "plain-decode seq f32 flash", KVB_IN(v_pool, .view = before_growth)},
     {"ties-up", "what lies half-way between two numbers is rounded away from zero", KVB_CHECK_POOL,
-     "plain-decode seq bf16 flash", KVB_IN(k_pool, .row = row_ties_up)},
+     "plain-decode seq bf16 flash", KVB_IN(k_pool, .element = tie_up)},
     {"minus-zero-lost", "-0 is stored as 0", KVB_CHECK_POOL,
      "plain-decode seq f16 flash, plain-decode seq e4m3 flash, plain-decode-8x128 seq mxfp4 flash",
-     KVB_IN(k_pool, .row = row_plus_zero)},
+     KVB_IN(k_pool, .element = plus_zero)},
     {"subnormals-lost", "subnormals are stored as 0", KVB_CHECK_POOL,
-     "plain-decode seq f16 flash, plain-decode seq e5m2 flash", KVB_IN(k_pool, .row = row_no_subnormals)},
+     "plain-decode seq f16 flash, plain-decode seq e5m2 flash", KVB_IN(k_pool, .element = no_subnormal)},
     {"nans-lost", "NaN is stored as 0 by a format that has NaN", KVB_CHECK_POOL, "plain-decode seq e4m3 flash",
-     KVB_IN(k_pool, .row = row_no_nans)},
+     KVB_IN(k_pool, .element = no_nan)},
     {"saturates-to-infinity", "what is too large becomes infinity where the format's largest is due", KVB_CHECK_POOL,
      "plain-decode seq e5m2 flash", KVB_IN(k_pool, .stored = too_large_infinite)},
     {"growth-misplaces", "growing moves the second row to the first one's place", KVB_CHECK_POOL,
