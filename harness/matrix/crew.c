@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Seats for children, and a queue of results. The first results are passed on as soon as they are there. */
-#include "harness/matrix/slice.h"
+#include "harness/matrix/crew.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,7 +11,6 @@
 
 #include "harness/rounds.h"
 #include "harness/program.h"
-#include "harness/replay/child.h"
 #include "workloads/array.h"
 
 #define NULL_SECONDS 0.8 /* no null comparison if a pass takes longer */
@@ -41,7 +40,8 @@ typedef struct hanging {
 } hanging;
 
 struct kvb_crew {
-    kvb_crew_options options;
+    int (*take)(void *ctx, const kvb_result *result);
+    void *ctx;
     entry *first, *last; /* results in order */
     hanging *hanging;
     size_t n_hanging, room_hanging;
@@ -49,13 +49,13 @@ struct kvb_crew {
     seat seats[];
 };
 
-int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew)
+int kvb_crew_open(uint32_t jobs, int (*take)(void *ctx, const kvb_result *result), void *ctx, kvb_crew **crew)
 {
-    const uint32_t n = options->jobs;
-    kvb_crew *c = calloc(1, sizeof *c + n * sizeof *c->seats);
+    kvb_crew *c = calloc(1, sizeof *c + jobs * sizeof *c->seats);
     if (c) {
-        c->options = *options;
-        c->n_seats = n;
+        c->take = take;
+        c->ctx = ctx;
+        c->n_seats = jobs;
     }
     *crew = c;
     return c ? 0 : -ENOMEM;
@@ -118,7 +118,7 @@ static int final_take(kvb_crew *c)
     while (c->first && c->first->done && !error) {
         entry *e = c->first;
         error = hanging_count(c, e);
-        error = error ? error : c->options.take(c->options.ctx, &e->result);
+        error = error ? error : c->take(c->ctx, &e->result);
         c->first = e->next;
         if (!c->first)
             c->last = NULL;

@@ -44,6 +44,9 @@ typedef struct kvb_matrix_options {
     void *ctx, *new_ctx; /* of wants() and take(); new_ctx: of take() for the new side of a duel */
 } kvb_matrix_options;
 
+/* Can the pair store rows of the trace's model, and shift and copy them if the trace does? */
+bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why, size_t why_bytes);
+
 /* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what wants() or take() returned; -EINTR if a
  * signal asked to stop (harness/program.h); -ENOMEM; an error of fork(). why names the cause. */
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes);

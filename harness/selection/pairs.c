@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 
 #include "caches/call.h"
-#include "harness/matrix/slice.h"
+#include "harness/matrix/matrix.h"
 #include "harness/replay/child.h"
 #include "harness/replay/replay.h"
 #include "harness/selection/registry.h"
