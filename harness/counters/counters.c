@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters: the table of sources, and the sources that need no library: perf software events and getrusage. */
+/* Counters: their sources, and those that need no library: perf software events and getrusage. */
 #include "harness/counters/counters.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ typedef struct group {
     uint64_t base[EVENTS], sum[EVENTS];
 } group;
 
-typedef struct state {
+typedef struct perf {
     group groups[GROUPS];
     struct {
         uint32_t place; /* in its group */
@@ -52,7 +52,7 @@ typedef struct state {
         char why[KVB_COUNTER_WHY];
     } events[EVENTS];
     int read_error; /* errno of a read that failed; 0 */
-} state;
+} perf;
 
 static int event_open(uint64_t config, int leader, bool user_only)
 {
@@ -81,7 +81,7 @@ static void paranoid_tell(char *to, size_t bytes)
         fclose(in);
 }
 
-static void event_add(state *s, size_t i)
+static void event_add(perf *s, size_t i)
 {
     char paranoid[40];
     group *g = &s->groups[events_known[i].group];
@@ -107,19 +107,7 @@ static void event_add(state *s, size_t i)
     g->fds[g->n++] = fd;
 }
 
-static int perf_open(const char *const *events, kvb_own_counts *own, void **out)
-{
-    (void)events, (void)own;
-    state *s = calloc(1, sizeof *s);
-    if (!s)
-        return -ENOMEM;
-    for (size_t i = 0; i < EVENTS; i++)
-        event_add(s, i);
-    *out = s;
-    return 0;
-}
-
-static bool group_read(state *s, const group *g, uint64_t *values)
+static bool group_read(perf *s, const group *g, uint64_t *values)
 {
     struct {
         uint64_t n, values[EVENTS];
@@ -134,16 +122,14 @@ static bool group_read(state *s, const group *g, uint64_t *values)
     return true;
 }
 
-static void perf_start(void *opaque)
+static void perf_start(perf *s)
 {
-    state *s = opaque;
     for (uint32_t i = GROUPS; i-- > 0;)
         group_read(s, &s->groups[i], s->groups[i].base);
 }
 
-static void perf_stop(void *opaque)
+static void perf_stop(perf *s)
 {
-    state *s = opaque;
     uint64_t now[EVENTS];
     for (uint32_t i = 0; i < GROUPS; i++) {
         group *g = &s->groups[i];
@@ -152,9 +138,8 @@ static void perf_stop(void *opaque)
     }
 }
 
-static void perf_report(const void *opaque, kvb_result *result)
+static void perf_report(const perf *s, kvb_result *result)
 {
-    const state *s = opaque;
     for (size_t i = 0; i < EVENTS; i++) {
         char name[KVB_COUNTER_NAME], why[KVB_COUNTER_WHY];
         /* ":u" as perf has it: user mode only */
@@ -166,17 +151,6 @@ static void perf_report(const void *opaque, kvb_result *result)
     }
 }
 
-static void perf_close(void *opaque)
-{
-    state *s = opaque;
-    for (uint32_t i = 0; i < GROUPS; i++)
-        for (uint32_t k = 0; k < s->groups[i].n; k++)
-            close(s->groups[i].fds[k]);
-    free(s);
-}
-
-static const kvb_counter_source perf_source = {"perf", perf_open, perf_start, perf_stop, perf_report, perf_close};
-
 /*
  * getrusage's counts, for the whole process. The kernel splits a process's time into user and system by timer ticks: over
  * regions far shorter than a tick (1 to 10 ms) the split is rough, the sum is right.
@@ -186,10 +160,10 @@ static const char *const names[] = {"user_ns",           "system_ns",          "
                                     "page_faults_major", "switches_voluntary", "switches_involuntary"};
 #define COUNTS (sizeof names / sizeof *names)
 
-typedef struct rusage_state {
+typedef struct usage {
     long long sum[COUNTS];
     long max_resident_kib;
-} rusage_state;
+} usage;
 
 static long long ns_of(struct timeval t)
 {
@@ -197,7 +171,7 @@ static long long ns_of(struct timeval t)
 }
 
 /* Adds sign times the counts of now. About 0.3 us. */
-static void counts_add(rusage_state *s, int sign)
+static void usage_add(usage *s, int sign)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
@@ -208,83 +182,67 @@ static void counts_add(rusage_state *s, int sign)
     s->max_resident_kib = u.ru_maxrss;
 }
 
-static int rusage_open(const char *const *events, kvb_own_counts *own, void **out)
+static void usage_report(const usage *s, kvb_result *result)
 {
-    (void)events, (void)own;
-    *out = calloc(1, sizeof(rusage_state));
-    return *out ? 0 : -ENOMEM;
-}
-
-static void rusage_start(void *opaque)
-{
-    counts_add(opaque, -1);
-}
-
-static void rusage_stop(void *opaque)
-{
-    counts_add(opaque, +1);
-}
-
-static void rusage_report(const void *opaque, kvb_result *result)
-{
-    const rusage_state *s = opaque;
     for (size_t i = 0; i < COUNTS; i++)
         kvb_counter_append(result, names[i], (double)s->sum[i], NAN, "");
     kvb_counter_append(result, "max_resident_bytes", 1024.0 * (double)s->max_resident_kib, NAN, "");
 }
 
-static const kvb_counter_source rusage_source = {"getrusage", rusage_open,   rusage_start,
-                                                 rusage_stop, rusage_report, free};
+/* ---- all sources ------------------------------------------------------------------------------------------------- */
 
 /* In the order of the report. They start in the opposite order and stop in this one, so that hardware counters see as
  * little as possible of the others. */
-static const kvb_counter_source *const sources[] = {&kvb_counters_papi, &perf_source, &rusage_source};
-#define SOURCES (sizeof sources / sizeof *sources)
-
 struct kvb_counters {
-    void *states[SOURCES];
+    kvb_papi *papi;
+    perf perf;
+    usage usage;
 };
 
 int kvb_counters_open(const char *const *events, kvb_own_counts *own, kvb_counters **counters)
 {
     kvb_counters *c = calloc(1, sizeof *c);
-    if (!c)
-        return -ENOMEM;
-    for (size_t i = 0; i < SOURCES; i++) {
-        int error = sources[i]->open(events, own, &c->states[i]);
-        if (error) {
-            kvb_counters_close(c);
-            return error;
-        }
+    int error = c ? kvb_papi_open(events, own, &c->papi) : -ENOMEM;
+    if (error) {
+        free(c);
+        return error;
     }
+    for (size_t i = 0; i < EVENTS; i++)
+        event_add(&c->perf, i);
     *counters = c;
     return 0;
 }
 
-void kvb_counters_start(kvb_counters *counters)
+void kvb_counters_start(kvb_counters *c)
 {
-    for (size_t i = SOURCES; i-- > 0;)
-        sources[i]->start(counters->states[i]);
+    usage_add(&c->usage, -1);
+    perf_start(&c->perf);
+    kvb_papi_start(c->papi);
 }
 
-void kvb_counters_stop(kvb_counters *counters)
+void kvb_counters_stop(kvb_counters *c)
 {
-    for (size_t i = 0; i < SOURCES; i++)
-        sources[i]->stop(counters->states[i]);
+    kvb_papi_stop(c->papi);
+    perf_stop(&c->perf);
+    usage_add(&c->usage, +1);
 }
 
-void kvb_counters_report(const kvb_counters *counters, kvb_result *result)
+void kvb_counters_report(const kvb_counters *c, kvb_result *result)
 {
-    for (size_t i = 0; i < SOURCES; i++)
-        sources[i]->report(counters->states[i], result);
+    kvb_papi_report(c->papi, result);
+    perf_report(&c->perf, result);
+    usage_report(&c->usage, result);
 }
 
-void kvb_counters_close(kvb_counters *counters)
+void kvb_counters_close(kvb_counters *c)
 {
-    for (size_t i = 0; counters && i < SOURCES; i++)
-        if (counters->states[i])
-            sources[i]->close(counters->states[i]);
-    free(counters);
+    if (!c)
+        return;
+    kvb_papi_close(c->papi);
+    for (uint32_t i = 0; i < GROUPS; i++)
+        for (uint32_t k = 0; k < c->perf.groups[i].n; k++)
+            close(c->perf.groups[i].fds[k]);
+    free(c);
 }
 
 int kvb_counters_admit(const char *command, const kvb_words *events)
@@ -304,15 +262,14 @@ int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *
 {
     kvb_own_counts own = {0};
     kvb_counters *c;
-    kvb_result *result = malloc(sizeof *result);
+    kvb_result *result = calloc(1, sizeof *result);
     int error = result ? kvb_counters_open(NULL, &own, &c) : -ENOMEM;
-    for (size_t i = 0; !error && i < SOURCES; i++) {
-        result->n_counters = 0;
-        sources[i]->report(c->states[i], result);
-        for (uint32_t k = 0; k < result->n_counters; k++) {
-            const kvb_counter *counter = &result->counters[k];
-            each(ctx, counter->name, sources[i]->name, counter->unavailable[0] ? counter->unavailable : NULL);
-        }
+    if (!error)
+        kvb_counters_report(c, result);
+    for (uint32_t i = 0, n = error ? 0 : result->n_counters; i < n; i++) {
+        const kvb_counter *counter = &result->counters[i];
+        const char *source = i + COUNTS + 1 >= n ? "getrusage" : i + COUNTS + 1 + EVENTS >= n ? "perf" : "PAPI";
+        each(ctx, counter->name, source, counter->unavailable[0] ? counter->unavailable : NULL);
     }
     if (!error)
         kvb_counters_close(c);

@@ -343,12 +343,12 @@ typedef struct counter {
     char why[KVB_COUNTER_WHY];
 } counter;
 
-typedef struct state {
+struct kvb_papi {
     kvb_papi_sets *sets;
     const kvb_own_counts *own;
     uint32_t n;
     counter counters[WANTED_MAX + OWN_EVENTS];
-} state;
+};
 
 /* Why PAPI has no such event, in its words. If the event's component is switched off, the words are the component's.
  * The component is the one named, else that of the event's name ("rapl:::…"), else the CPU's own. */
@@ -421,7 +421,7 @@ static int way_try(kvb_papi_sets *sets, const way *w, counter *c)
     return error != PAPI_OK ? error : c->n_terms ? PAPI_OK : unknown;
 }
 
-static void counter_add(state *s, const char *name)
+static void counter_add(kvb_papi *s, const char *name)
 {
     counter *c = &s->counters[s->n++];
     const way raw[] = {{name, NULL, 1}, {NULL, NULL, 0}}, *ways = raw;
@@ -439,7 +439,7 @@ static void counter_add(state *s, const char *name)
         why_tell(error, name, component, c->why, sizeof c->why);
 }
 
-static void counters_refuse(state *s, const char *const *events, const char *why)
+static void counters_refuse(kvb_papi *s, const char *const *events, const char *why)
 {
     for (; *events; events++) {
         counter *c = &s->counters[s->n++];
@@ -448,7 +448,7 @@ static void counters_refuse(state *s, const char *const *events, const char *why
     }
 }
 
-static int papi_open(const char *const *events, kvb_own_counts *own, void **out)
+int kvb_papi_open(const char *const *events, kvb_own_counts *own, kvb_papi **papi)
 {
     uint32_t n = 0;
     events = events ? events : defaults;
@@ -456,12 +456,12 @@ static int papi_open(const char *const *events, kvb_own_counts *own, void **out)
         n += !in_list(kvb_sde_events, *e); /* our own are always counted */
     if (n > WANTED_MAX)
         return -E2BIG;
-    state *s = calloc(1, sizeof *s);
+    kvb_papi *s = calloc(1, sizeof *s);
     if (!s || !(s->sets = kvb_papi_sets_new(0))) {
         free(s);
         return -ENOMEM;
     }
-    *out = s;
+    *papi = s;
     s->own = own;
     char why[KVB_COUNTER_WHY];
     int error = kvb_papi_init();
@@ -483,19 +483,17 @@ static int papi_open(const char *const *events, kvb_own_counts *own, void **out)
     return 0;
 }
 
-static void papi_start(void *opaque)
+void kvb_papi_start(kvb_papi *s)
 {
-    const state *s = opaque;
     kvb_papi_sets_start(s->sets);
 }
 
-static void papi_stop(void *opaque)
+void kvb_papi_stop(kvb_papi *s)
 {
-    const state *s = opaque;
     kvb_papi_sets_stop(s->sets);
 }
 
-static void counter_report(const state *s, const counter *c, kvb_result *result)
+static void counter_report(const kvb_papi *s, const counter *c, kvb_result *result)
 {
     char why[KVB_COUNTER_WHY];
     double sum = 0, least = 1;
@@ -513,28 +511,24 @@ static void counter_report(const state *s, const counter *c, kvb_result *result)
     kvb_counter_append(result, c->name, c->scale * sum, least < 1 ? least : NAN, why);
 }
 
-static void papi_report(const void *opaque, kvb_result *result)
+void kvb_papi_report(const kvb_papi *s, kvb_result *result)
 {
-    const state *s = opaque;
     for (uint32_t i = 0; i < s->n; i++)
         counter_report(s, &s->counters[i], result);
 }
 
-static void papi_close(void *opaque)
+void kvb_papi_close(kvb_papi *s)
 {
-    state *s = opaque;
     kvb_papi_sets_free(s->sets);
     kvb_sde_retract(s->own);
     free(s);
 }
 
-const kvb_counter_source kvb_counters_papi = {"PAPI", papi_open, papi_start, papi_stop, papi_report, papi_close};
-
 /* Counts the event for a moment. 0, -ENOMEM, or -ENOTSUP with why. */
 static int event_try(const char *event, char *why, size_t why_bytes)
 {
     kvb_result *result = calloc(1, sizeof *result);
-    state *s = calloc(1, sizeof *s);
+    kvb_papi *s = calloc(1, sizeof *s);
     if (s && result)
         s->sets = kvb_papi_sets_new(0);
     bool made = s && s->sets;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside counters: the sources of counters, the harness's own counts as software-defined events, and sets of PAPI
- * events.
+ * Inside counters: PAPI as a source, the harness's own counts as software-defined events, and sets of PAPI events.
  */
 #ifndef KVB_COUNTER_SOURCE_H
 #define KVB_COUNTER_SOURCE_H
@@ -14,17 +13,13 @@
 #define KVB_COUNTER_NAME sizeof(((kvb_counter *)NULL)->name)
 #define KVB_COUNTER_WHY  sizeof(((kvb_counter *)NULL)->unavailable)
 
-/* A source reports all of its counters. A counter that it cannot count has the reason. */
-typedef struct kvb_counter_source {
-    const char *name;
-    int (*open)(const char *const *events, kvb_own_counts *own, void **state); /* 0 or -ENOMEM */
-    void (*start)(void *state);
-    void (*stop)(void *state);
-    void (*report)(const void *state, kvb_result *result);
-    void (*close)(void *state);
-} kvb_counter_source;
-
-extern const kvb_counter_source kvb_counters_papi; /* the others are in counters.c */
+/* PAPI as a source of counters, papi.c. A counter that it cannot count is reported with the reason. */
+typedef struct kvb_papi kvb_papi;
+int kvb_papi_open(const char *const *events, kvb_own_counts *own, kvb_papi **papi); /* 0, -ENOMEM or -E2BIG */
+void kvb_papi_start(kvb_papi *papi);
+void kvb_papi_stop(kvb_papi *papi);
+void kvb_papi_report(const kvb_papi *papi, kvb_result *result);
+void kvb_papi_close(kvb_papi *papi);
 
 /* Appends one counter; with a reason its value is null. share NaN: not multiplexed. Dropped when result is full. */
 static inline void kvb_counter_append(kvb_result *result, const char *name, double value, double share, const char *why)
