@@ -41,6 +41,17 @@ void kvb_samples_free(kvb_samples *s)
     *s = (kvb_samples){0};
 }
 
+double kvb_samples_median(const kvb_samples *s)
+{
+    double *copy = malloc((s->n + 1) * sizeof *copy), median = NAN;
+    if (copy && s->n) {
+        memcpy(copy, s->ns, s->n * sizeof *copy);
+        median = kvb_quantile(copy, s->n, 0.5);
+    }
+    free(copy);
+    return median;
+}
+
 double kvb_samples_pass(const kvb_samples *s, size_t passes, size_t pass)
 {
     size_t each = s->n / passes;
@@ -269,12 +280,7 @@ void kvb_roofline_close(kvb_roofline *r)
 
 void kvb_roofline_report(const kvb_roofline *r, double bytes, double flops, double ns, double peak, kvb_result *result)
 {
-    double *copy = malloc((r->rates.n + 1) * sizeof *copy), read = NAN;
-    if (copy && r->rates.n) {
-        memcpy(copy, r->rates.ns, r->rates.n * sizeof *copy);
-        read = kvb_quantile(copy, r->rates.n, 0.5);
-    }
-    free(copy);
+    const double read = kvb_samples_median(&r->rates);
     result->traffic.gb_per_s = bytes / ns; /* a byte a nanosecond is 1 GB/s */
     result->traffic.gflop_per_s = flops / ns;
     result->traffic.read_gb_per_s = read;

@@ -39,6 +39,7 @@ typedef struct kvb_samples {
 
 int kvb_sample_add(kvb_samples *samples, double ns); /* 0 or -ENOMEM */
 void kvb_samples_free(kvb_samples *samples);
+double kvb_samples_median(const kvb_samples *samples); /* NAN: there are none, or there is no memory */
 
 /* Sum of the times of one pass. */
 double kvb_samples_pass(const kvb_samples *samples, size_t passes, size_t pass);

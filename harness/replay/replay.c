@@ -40,17 +40,6 @@ static double clock_cost(void)
     return kvb_quantile(empty, 101, 0.5);
 }
 
-static double median_of(const kvb_samples *s)
-{
-    double *copy = malloc((s->n + 1) * sizeof *copy), median = NAN;
-    if (copy && s->n) {
-        memcpy(copy, s->ns, s->n * sizeof *copy);
-        median = kvb_quantile(copy, s->n, 0.5);
-    }
-    free(copy);
-    return median;
-}
-
 /* Passes at the start that do not count. Passes of replays that take turns are compared one by one: each replay leaves
  * out the same number. */
 static size_t warmup_passes(const kvb_pass *p, size_t passes)
@@ -97,7 +86,7 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
     for (size_t i = warmup; i < passes; i++)
         if (kvb_sample_add(&totals, kvb_samples_pass(&p->meter.times[kind], passes, i)))
             break; /* the rates come from fewer passes then */
-    double ns = median_of(&totals);
+    double ns = kvb_samples_median(&totals);
     kvb_samples_free(&totals);
     result->traffic.flops = 0;
     for (int k = 0; k < KVB_STEP_KINDS; k++)
@@ -108,7 +97,7 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
     if (p->meter.times[kind].n == 0)
         return; /* nothing was attended */
     snprintf(result->traffic.kind, sizeof result->traffic.kind, "%s", kvb_step_kind_name(kind));
-    result->traffic.working_set = floor(median_of(&p->meter.step_bytes[kind]));
+    result->traffic.working_set = floor(kvb_samples_median(&p->meter.step_bytes[kind]));
     if (p->options->untimed)
         return;
     kvb_roofline_report(roofline, p->meter.bytes[kind], p->meter.flops[kind], ns, p->options->peak_gflop_per_s, result);
@@ -233,8 +222,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         error = kvb_pass_run(&p);
     if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
         const double first = kvb_now_seconds() - started;
-        error =
-            kvb_roofline_open(&roofline, options->team, median_of(&p.meter.step_bytes[kvb_kind_main(p.meter.flops)]));
+        error = kvb_roofline_open(&roofline, options->team,
+                                  kvb_samples_median(&p.meter.step_bytes[kvb_kind_main(p.meter.flops)]));
         if (!error)
             error = passes_run(&p, &roofline, first);
     }
