@@ -2,6 +2,7 @@
 /* The verbs of each kind of part: each calls the honest verb, and the hooks of the planted fault. */
 #include "harness/faults/fault.h"
 
+#include <math.h>
 #include <string.h>
 
 kvb_fault_site kvb_fault_here;
@@ -9,8 +10,27 @@ kvb_fault_site kvb_fault_here;
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 #define MASK_WORDS (1u << 18) /* of a changed mask; a larger call is not changed */
+#define FLOATS     (1u << 20) /* of a changed q, or of rows that are written; more are not changed */
 
 static const kvb_wrong_kernel *wrong_kernel;
+
+static void q_change(kvb_attend *x)
+{
+    static float q[FLOATS]; /* attend() may not allocate */
+    const kvb_problem *p = &x->problem;
+    const size_t rows = (size_t)p->n_tok * p->n_heads;
+    if (rows * p->k_dim > FLOATS)
+        return;
+    for (size_t row = 0; row < rows; row++) {
+        const float *is = x->q + (wrong_kernel->q_from ? wrong_kernel->q_from(p, row) : row) * p->k_dim;
+        float largest = 0;
+        for (uint32_t c = 0; c < p->k_dim; c++)
+            largest = fmaxf(largest, fabsf(is[c]));
+        for (uint32_t c = 0; c < p->k_dim; c++)
+            q[row * p->k_dim + c] = wrong_kernel->q_element ? wrong_kernel->q_element(is[c], largest) : is[c];
+    }
+    x->q = q;
+}
 
 static int attend(const kvb_attend *call)
 {
@@ -27,6 +47,12 @@ static int attend(const kvb_attend *call)
             wrong_kernel->sight(&(kvb_fault_row){&x, t, bits + t * x.mask.row_words});
         x.mask.bits = bits;
     }
+    if (wrong_kernel->q_from || wrong_kernel->q_element)
+        q_change(&x);
+    if (wrong_kernel->k)
+        wrong_kernel->k(&x.k);
+    if (wrong_kernel->v)
+        wrong_kernel->v(&x.v);
     if (wrong_kernel->before)
         wrong_kernel->before(&x);
     const int error = kvb_fault_here.kernel->attend(&x);
@@ -261,8 +287,6 @@ static const kvb_cache_type *cache_plant(const kvb_cache_type *honest, const kvb
 }
 
 /* ---- pools ------------------------------------------------------------------------------------------------------- */
-
-#define FLOATS (1u << 20) /* of changed rows; a larger write is not changed */
 
 static const kvb_wrong_pool *wrong_pool;
 

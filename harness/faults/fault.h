@@ -23,13 +23,16 @@ typedef struct kvb_fault_row {
 } kvb_fault_row;
 
 typedef struct kvb_wrong_kernel {
-    uint32_t every, at; /* sight, before and after run in call n = 1, 2, … if n % every == at; every 0: in all */
+    uint32_t every, at; /* the hooks up to `after` run in call n = 1, 2, … if n % every == at; every 0: in all */
     bool bits;          /* the kernel gets masks as bit rows; implied by `sight` */
-    void (*sight)(const kvb_fault_row *r); /* changes the cells that a query sees */
-    void (*before)(kvb_attend *call);      /* changes the arguments of attend() */
-    void (*after)(const kvb_attend *call); /* changes its outputs; call: with the unchanged arguments */
-    int returns;                           /* in place of 0 */
-    void (*supports)(void);                /* called before supports() */
+    void (*sight)(const kvb_fault_row *r);                    /* changes the cells that a query sees */
+    size_t (*q_from)(const kvb_problem *problem, size_t row); /* takes a row of q from another row [n_tok][n_heads] */
+    float (*q_element)(float value, float largest); /* changes an element of q; largest magnitude of its row */
+    void (*k)(kvb_view *k), (*v)(kvb_view *v);      /* change a view */
+    void (*before)(kvb_attend *call);               /* changes the arguments of attend() */
+    void (*after)(const kvb_attend *call);          /* changes its outputs; call: with the unchanged arguments */
+    int returns;                                    /* in place of 0 */
+    void (*supports)(void);                         /* called before supports() */
     uint32_t scratch_halvings;
     void (*declares)(kvb_arithmetic *a);
     size_t declares_by;              /* offset of a double in kvb_arithmetic that is declared to be `by`; 0: none */

@@ -10,7 +10,7 @@
 #define ALL_CALLS  "calls none any flash"
 #define ALL_ORDERS "calls none any reference, calls none any flash"
 #define BY         ((float)kvb_fault_here.by)
-#define FLOATS     (1u << 20) /* of a changed q or a partial result; a larger call is not changed */
+#define FLOATS     (1u << 20) /* of a partial result; a larger call is not changed */
 #define WIDEST     4096u      /* channels of a row at most */
 
 static size_t rows_of(const kvb_attend *x)
@@ -204,25 +204,6 @@ static void page_16(kvb_attend *x)
 
 /* ---- q ----------------------------------------------------------------------------------------------------------- */
 
-/* Takes each row of q from another row, or changes each element; largest: of the element's row. */
-static void q_change(kvb_attend *x, size_t (*from)(const kvb_problem *p, size_t row),
-                     float (*element)(float value, float largest))
-{
-    static float q[FLOATS];
-    const kvb_problem *p = &x->problem;
-    if (rows_of(x) * p->k_dim > FLOATS)
-        return;
-    for (size_t row = 0; row < rows_of(x); row++) {
-        const float *is = x->q + (from ? from(p, row) : row) * p->k_dim;
-        float largest = 0;
-        for (uint32_t c = 0; c < p->k_dim; c++)
-            largest = fmaxf(largest, fabsf(is[c]));
-        for (uint32_t c = 0; c < p->k_dim; c++)
-            q[row * p->k_dim + c] = element ? element(is[c], largest) : is[c];
-    }
-    x->q = q;
-}
-
 static float to_12_bits(float value, float largest)
 {
     uint32_t bits;
@@ -233,19 +214,9 @@ static float to_12_bits(float value, float largest)
     return value;
 }
 
-static void q_rounded(kvb_attend *x)
-{
-    q_change(x, NULL, to_12_bits);
-}
-
 static float small_to_0(float value, float largest)
 {
     return fabsf(value) < largest / 64 ? 0 : value;
-}
-
-static void q_flushed(kvb_attend *x)
-{
-    q_change(x, NULL, small_to_0);
 }
 
 /* An 8-bit code that is not multiplied by its scale. */
@@ -254,19 +225,9 @@ static float code_of_8_bits(float value, float largest)
     return largest > 0 ? roundf(value / largest * 127) : 0;
 }
 
-static void q_without_scale(kvb_attend *x)
-{
-    q_change(x, NULL, code_of_8_bits);
-}
-
 static size_t next_head(const kvb_problem *p, size_t row)
 {
     return row / p->n_heads * p->n_heads + (row + 1) % p->n_heads;
-}
-
-static void q_of_next_head(kvb_attend *x)
-{
-    q_change(x, next_head, NULL);
 }
 
 static size_t first_of_kv_head(const kvb_problem *p, size_t row)
@@ -274,32 +235,16 @@ static size_t first_of_kv_head(const kvb_problem *p, size_t row)
     return row - row % (p->n_heads / p->n_kv_heads);
 }
 
-static void q_of_first_head(kvb_attend *x)
-{
-    q_change(x, first_of_kv_head, NULL);
-}
-
 static size_t four_before(const kvb_problem *p, size_t row)
 {
     return row < 4 * p->n_heads ? row : row - 4 * p->n_heads;
 }
 
-static void q_of_four_before(kvb_attend *x)
-{
-    q_change(x, four_before, NULL);
-}
-
-/* As if 8 heads shared each KV head. */
+/* Over bf16 rows: as if 8 heads shared each KV head. */
 static size_t by_eights(const kvb_problem *p, size_t row)
 {
     const size_t group = p->n_heads / p->n_kv_heads, head = row % p->n_heads;
-    return row - head + (head / group * 8 + head % group) % p->n_heads;
-}
-
-static void q_by_eights(kvb_attend *x)
-{
-    if (x->problem.k_format->elem == KVB_BF16)
-        q_change(x, by_eights, NULL);
+    return p->k_format->elem != KVB_BF16 ? row : row - head + (head / group * 8 + head % group) % p->n_heads;
 }
 
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
@@ -350,44 +295,34 @@ static void sink_of_first_head(kvb_attend *x)
 
 /* ---- rows of K and V --------------------------------------------------------------------------------------------- */
 
-static void k_of_neighbour(kvb_attend *x)
+static void of_neighbour(kvb_view *v)
 {
-    x->k.base = (const char *)x->k.base + x->k.cell_stride;
+    v->base = (const char *)v->base + v->cell_stride;
 }
 
-static void view_of_first_head(kvb_view *view)
+static void of_first_head(kvb_view *v)
 {
-    view->head_stride = view->scale_head_stride = view->zero_head_stride = view->recent_head_stride = 0;
+    v->head_stride = v->scale_head_stride = v->zero_head_stride = v->recent_head_stride = 0;
 }
 
-static void v_of_first_head(kvb_attend *x)
+static void scales_of_first_cell(kvb_view *v)
 {
-    view_of_first_head(&x->v);
+    v->scale_cell_stride = 0;
 }
 
-static void k_of_first_head(kvb_attend *x)
+static void zeros_of_first_cell(kvb_view *v)
 {
-    view_of_first_head(&x->k);
+    v->zero_cell_stride = 0;
 }
 
-static void scales_of_first_cell(kvb_attend *x)
+static void scales_of_first_head(kvb_view *v)
 {
-    x->v.scale_cell_stride = 0;
+    v->scale_head_stride = 0;
 }
 
-static void zeros_of_first_cell(kvb_attend *x)
+static void factors_of_first_group(kvb_view *v)
 {
-    x->k.zero_cell_stride = 0;
-}
-
-static void scales_of_first_head(kvb_attend *x)
-{
-    x->k.scale_head_stride = 0;
-}
-
-static void factors_of_first_group(kvb_attend *x)
-{
-    x->k.scale_cell_stride = x->k.zero_cell_stride = 0;
+    v->scale_cell_stride = v->zero_cell_stride = 0;
 }
 
 static void k_for_v(kvb_attend *x)
@@ -446,9 +381,9 @@ static void residual_cells_of_next_slot(kvb_attend *x)
 }
 
 /* The tail's rows are read by indices that count from the front's first cell. */
-static void tail_behind_front(kvb_attend *x)
+static void tail_behind_front(kvb_view *v)
 {
-    x->v.base = (const char *)x->v.base + kvb_view_front_cells(&x->v) * x->v.cell_stride;
+    v->base = (const char *)v->base + kvb_view_front_cells(v) * v->cell_stride;
 }
 
 static void v_front_is_k(kvb_attend *x)
@@ -457,9 +392,9 @@ static void v_front_is_k(kvb_attend *x)
 }
 
 /* Addresses of rows are rounded down to multiples of 16 bytes. */
-static void align_16(kvb_attend *x)
+static void align_16(kvb_view *v)
 {
-    x->k.base = (const void *)((uintptr_t)x->k.base & ~(uintptr_t)15);
+    v->base = (const void *)((uintptr_t)v->base & ~(uintptr_t)15);
 }
 
 /* ---- two partial results ----------------------------------------------------------------------------------------- */
@@ -955,19 +890,18 @@ const kvb_fault kvb_kernel_faults[] = {
     {"scale-of-other-dim", "the scale is that of other dims", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
      KVB_IN(kernel, .before = scale_of_v)},
     {"k-of-neighbour", "K rows are those of the next cell, and so what lies behind them", KVB_CHECK_CRASH,
-     "plain-decode seq f32 flash", KVB_IN(kernel, .before = k_of_neighbour)},
+     "plain-decode seq f32 flash", KVB_IN(kernel, .k = of_neighbour)},
     {"v-of-first-head", "V is that of the first KV head for all", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, agent-fork-8x128 seq q8_0 flash, plain-decode seq bf16 flash-bf16",
-     KVB_IN(kernel, .before = v_of_first_head)},
+     KVB_IN(kernel, .v = of_first_head)},
     {"k-of-first-head", "K is that of the first KV head for all", KVB_CHECK_BOUND,
-     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .before = k_of_first_head)},
+     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .k = of_first_head)},
     {"v-scales-of-first-cell", "the scales of V's first cell are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash, agent-fork-8x128 seq a4g64 flash",
-     KVB_IN(kernel, .before = scales_of_first_cell)},
+     "plain-decode-8x128 seq a8g64 flash, agent-fork-8x128 seq a4g64 flash", KVB_IN(kernel, .v = scales_of_first_cell)},
     {"k-zeros-of-first-cell", "the zero points of K's first cell are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash", KVB_IN(kernel, .before = zeros_of_first_cell)},
+     "plain-decode-8x128 seq a8g64 flash", KVB_IN(kernel, .k = zeros_of_first_cell)},
     {"k-scales-of-first-head", "the scales of K's first head are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash", KVB_IN(kernel, .before = scales_of_first_head)},
+     "plain-decode-8x128 seq a8g64 flash", KVB_IN(kernel, .k = scales_of_first_head)},
     {"v-is-k", "V is read where K lies", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
      KVB_IN(kernel, .before = k_for_v)},
     {"softcap-ignored", "the softcap is ignored", KVB_CHECK_BOUND, "plain-decode seq f32 flash softcap",
@@ -991,21 +925,21 @@ const kvb_fault kvb_kernel_faults[] = {
      "agent-fork slab f32 flash, batched-multi-seq seq f16 flash, agent-fork-8x128 slab q8_0 flash",
      KVB_IN(kernel, .bits = true, .after = hidden_v_added)},
     {"q-rounded", "q is rounded to 12 bits, which is not declared", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
-     KVB_IN(kernel, .before = q_rounded)},
+     KVB_IN(kernel, .q_element = to_12_bits)},
     {"q-flushed", "small elements of q are taken as 0", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, plain-decode seq bf16 flash-bf16", KVB_IN(kernel, .before = q_flushed)},
+     "plain-decode seq f32 flash, plain-decode seq bf16 flash-bf16", KVB_IN(kernel, .q_element = small_to_0)},
     {"q-of-next-head", "each head takes the next one's q", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .before = q_of_next_head)},
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .q_from = next_head)},
     {"q-of-first-head", "all heads of a KV head take the first one's q", KVB_CHECK_BOUND,
      "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
-     KVB_IN(kernel, .before = q_of_first_head)},
+     KVB_IN(kernel, .q_from = first_of_kv_head)},
     {"q-by-eights", "over bf16 rows heads are counted as if 8 shared each KV head", KVB_CHECK_BOUND,
-     "plain-decode seq bf16 flash, plain-decode seq bf16 flash-bf16", KVB_IN(kernel, .before = q_by_eights)},
+     "plain-decode seq bf16 flash, plain-decode seq bf16 flash-bf16", KVB_IN(kernel, .q_from = by_eights)},
     {"q-scale-dropped", "q's codes of 8 bits take part without their scale", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .before = q_without_scale)},
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .q_element = code_of_8_bits)},
     {"q-of-four-before", "from the fifth on queries take the q of the fourth before them", KVB_CHECK_BOUND,
      "batched-multi-seq seq f32 flash, eagle-tree tree f16 flash, eagle-tree tree bf16 flash-bf16",
-     KVB_IN(kernel, .before = q_of_four_before)},
+     KVB_IN(kernel, .q_from = four_before)},
     {"softcap-unscaled", "the softcap is put on q.k before it is scaled", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash softcap, plain-decode seq f32 openblas softcap",
      KVB_IN(kernel, .before = softcap_unscaled)},
@@ -1026,7 +960,7 @@ const kvb_fault kvb_kernel_faults[] = {
      "plain-decode-8x128 seq q8_0+had flash, plain-decode-8x128 seq a4g64+had flash",
      KVB_IN(kernel, .before = v_as_not_turned)},
     {"k-factors-of-first-group", "scales and zero points of K's first block of cells are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq kivi4 flash", KVB_IN(kernel, .before = factors_of_first_group)},
+     "plain-decode-8x128 seq kivi4 flash", KVB_IN(kernel, .k = factors_of_first_group)},
     {"residual-cells-as-codes", "cells that are not encoded yet are read as codes", KVB_CHECK_BOUND,
      "plain-decode-8x128 seq kivi4 flash, agent-fork-8x128 slab kivi2 flash",
      KVB_IN(kernel, .before = codes_of_residual_cells)},
@@ -1093,7 +1027,7 @@ const kvb_fault kvb_kernel_faults[] = {
      KVB_IN(kernel, .every = 3, .at = 2, .after = last_nan)},
     {"tail-read-behind-front", "V rows of a tail are read as far behind their cells as the front is long",
      KVB_CHECK_CRASH, "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash",
-     KVB_IN(kernel, .before = tail_behind_front)},
+     KVB_IN(kernel, .v = tail_behind_front)},
     {"v-front-is-k", "V's front is read where K's lies", KVB_CHECK_BOUND,
      "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash",
      KVB_IN(kernel, .before = v_front_is_k)},
@@ -1118,8 +1052,7 @@ const kvb_fault kvb_kernel_faults[] = {
      KVB_IN(kernel, .after = offset_32)},
     {"page-16", "numbers of pages in 16 bits", KVB_CHECK_BOUND, ALL_CALLS " place=4GiB",
      KVB_IN(kernel, .before = page_16)},
-    {"align-16", "K is taken to be aligned to 16 bytes", KVB_CHECK_BOUND, ALL_CALLS,
-     KVB_IN(kernel, .before = align_16)},
+    {"align-16", "K is taken to be aligned to 16 bytes", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .k = align_16)},
     {"chunks-1024", "beyond 1024 cells rows are left out", KVB_CHECK_BOUND, ALL_CALLS " cells=1500",
      KVB_IN(kernel, .sight = chunks_1024)},
     {"quantised-1024", "codes beyond 1024 cells", KVB_CHECK_BOUND, ALL_CALLS " cells=1500",

@@ -50,17 +50,6 @@ static void slots_note(line *l, const kvb_scan *x)
     }
 }
 
-/* If the call has one token, and it goes back, the token begins with the slot that wrong() returns. */
-static void go_back_to(const kvb_scan *x, uint32_t *from, uint32_t (*wrong)(line *l, uint32_t slot))
-{
-    line *l = line_of(x);
-    if (x->problem.n_tok == 1 && x->from[0] < SLOTS && l->next[x->from[0]] != NONE) {
-        l->backs++;
-        from[0] = wrong(l, from[0]);
-    }
-    slots_note(l, x);
-}
-
 static uint32_t newest(line *l, uint32_t slot)
 {
     while (l->next[slot] != NONE)
@@ -68,19 +57,9 @@ static uint32_t newest(line *l, uint32_t slot)
     return slot;
 }
 
-static void not_rolled_back(const kvb_scan *x, uint32_t *from)
-{
-    go_back_to(x, from, newest);
-}
-
 static uint32_t one_too_new(line *l, uint32_t slot)
 {
     return l->next[slot];
-}
-
-static void off_by_one(const kvb_scan *x, uint32_t *from)
-{
-    go_back_to(x, from, one_too_new);
 }
 
 static uint32_t shifted(line *l, uint32_t slot)
@@ -88,9 +67,17 @@ static uint32_t shifted(line *l, uint32_t slot)
     return l->backs > 1 && l->before[slot] != NONE ? l->before[slot] : slot;
 }
 
-static void second_shifted(const kvb_scan *x, uint32_t *from)
+static uint32_t (*const wrong_slots[])(line *l, uint32_t slot) = {newest, one_too_new, shifted};
+
+/* If the call has one token, and it goes back, the token begins with a wrong slot. by: which one. */
+static void go_back(const kvb_scan *x, uint32_t *from)
 {
-    go_back_to(x, from, shifted);
+    line *l = line_of(x);
+    if (x->problem.n_tok == 1 && x->from[0] < SLOTS && l->next[x->from[0]] != NONE) {
+        l->backs++;
+        from[0] = wrong_slots[(size_t)kvb_fault_here.by](l, from[0]);
+    }
+    slots_note(l, x);
 }
 
 /* Two tokens that begin with one slot are forks. The later one begins with the state that the earlier one wrote. */
@@ -305,12 +292,12 @@ static void state_last_bit(const kvb_scan *x)
 #define ROLLBACKS  "state-fork seq f32 scan, state-fork slab f32 scan-reference"
 
 const kvb_fault kvb_scan_faults[] = {
-    {"state-not-rolled-back", "a removal succeeds, and the state does not change", KVB_CHECK_BOUND, ROLLBACKS,
-     KVB_IN(scan, .slots = not_rolled_back)},
-    {"snapshot-off-by-one", "a rollback finds the state of one token too many", KVB_CHECK_BOUND, ROLLBACKS,
-     KVB_IN(scan, .slots = off_by_one)},
+    {"state-not-rolled-back", "a removal succeeds, and the state does not change", KVB_CHECK_BOUND, ROLLBACKS, .by = 0,
+     KVB_IN(scan, .slots = go_back)},
+    {"snapshot-off-by-one", "a rollback finds the state of one token too many", KVB_CHECK_BOUND, ROLLBACKS, .by = 1,
+     KVB_IN(scan, .slots = go_back)},
     {"second-rollback-shifted", "a second rollback finds the state of one token too few", KVB_CHECK_BOUND, ROLLBACKS,
-     KVB_IN(scan, .slots = second_shifted)},
+     .by = 2, KVB_IN(scan, .slots = go_back)},
     {"padding-advances-state", "a prompt is padded, and the padding moves the state", KVB_CHECK_BOUND,
      "hybrid-decode contiguous f32 scan, hybrid-batch paged bf16 scan-reference", KVB_IN(scan, .after = padded)},
     {"fork-shares-written-slot", "a fork begins with what the other branch has made of their slot", KVB_CHECK_BOUND,
