@@ -39,14 +39,6 @@ static int rest_add(kvb_duel *duel, kvb_registry_kind sort, const char *path, ch
     return 0;
 }
 
-static size_t parts_count(const kvb_registry *registry)
-{
-    size_t n = 0;
-    for (int sort = 0; sort < KVB_REGISTRY_KINDS; sort++)
-        n += registry->n[sort];
-    return n;
-}
-
 /* Copies a file into memory. The copy has another inode, so the loader takes it for another plug-in. */
 static int copy_make(const char *path, int *copy, char *why, size_t why_bytes)
 {
@@ -79,7 +71,7 @@ int kvb_duel_load(kvb_duel *duel, const char *base, const char *new, char *why, 
         if (!error)
             error = copy_make(paths[side], &duel->copy[side], why, why_bytes);
     }
-    if (!error && parts_count(&duel->side[KVB_DUEL_BASE]) == parts_count(&duel->built_in)) {
+    if (!error && !memcmp(duel->side[KVB_DUEL_BASE].n, duel->built_in.n, sizeof duel->built_in.n)) {
         snprintf(why, why_bytes, "%s: lists no kernel, cache or pool: there is nothing to compare with", base);
         error = -EINVAL;
     }
@@ -96,7 +88,7 @@ void kvb_duel_close(kvb_duel *duel)
             close(duel->copy[side]);
 }
 
-static const void *part_find(const kvb_registry *registry, kvb_registry_kind sort, const char *name)
+const void *kvb_duel_part(const kvb_registry *registry, kvb_registry_kind sort, const char *name)
 {
     const void *found = kvb_registry_find(registry, sort, name);
     for (size_t i = 0; i < registry->n[KVB_POOLS] && sort == KVB_POOLS && !found; i++) {
@@ -107,17 +99,12 @@ static const void *part_find(const kvb_registry *registry, kvb_registry_kind sor
     return found;
 }
 
-const void *kvb_duel_part(const kvb_duel *duel, int side, kvb_registry_kind sort, const char *name)
-{
-    return part_find(&duel->side[side], sort, name);
-}
-
 bool kvb_duel_concerns(const kvb_duel *duel, const kvb_result *names)
 {
-    return !part_find(&duel->built_in, KVB_KERNELS, names->kernel) ||
-           !part_find(&duel->built_in, KVB_CACHES, names->cache) ||
-           !part_find(&duel->built_in, KVB_POOLS, names->pool_k) ||
-           !part_find(&duel->built_in, KVB_POOLS, names->pool_v);
+    return !kvb_duel_part(&duel->built_in, KVB_KERNELS, names->kernel) ||
+           !kvb_duel_part(&duel->built_in, KVB_CACHES, names->cache) ||
+           !kvb_duel_part(&duel->built_in, KVB_POOLS, names->pool_k) ||
+           !kvb_duel_part(&duel->built_in, KVB_POOLS, names->pool_v);
 }
 
 int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, size_t why_bytes)
@@ -130,11 +117,11 @@ int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, si
     int error = kvb_registry_load(&registry, path, why, why_bytes);
     if (error)
         return error;
-    replay->kernel = part_find(&registry, KVB_KERNELS, replay->kernel->name);
-    replay->scan = part_find(&registry, KVB_KERNELS, replay->scan->name);
-    replay->cache = part_find(&registry, KVB_CACHES, replay->cache->name);
-    replay->k_pool = part_find(&registry, KVB_POOLS, replay->k_pool->name);
-    replay->v_pool = part_find(&registry, KVB_POOLS, replay->v_pool->name);
+    replay->kernel = kvb_duel_part(&registry, KVB_KERNELS, replay->kernel->name);
+    replay->scan = kvb_duel_part(&registry, KVB_KERNELS, replay->scan->name);
+    replay->cache = kvb_duel_part(&registry, KVB_CACHES, replay->cache->name);
+    replay->k_pool = kvb_duel_part(&registry, KVB_POOLS, replay->k_pool->name);
+    replay->v_pool = kvb_duel_part(&registry, KVB_POOLS, replay->v_pool->name);
     if (replay->kernel && replay->scan && replay->cache && replay->k_pool && replay->v_pool)
         return 0;
     return kvb_why_set(-EINVAL, why, why_bytes, "the plug-in does not list the same parts when it is loaded again");

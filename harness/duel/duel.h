@@ -23,8 +23,8 @@ typedef struct kvb_duel {
 int kvb_duel_load(kvb_duel *duel, const char *base, const char *new, char *why, size_t why_bytes);
 void kvb_duel_close(kvb_duel *duel);
 
-/* This side's part of that name, a pool's transformed form included, or NULL. */
-const void *kvb_duel_part(const kvb_duel *duel, int side, kvb_registry_kind sort, const char *name);
+/* The part of that name in the registry of a side, a pool's transformed form included, or NULL. */
+const void *kvb_duel_part(const kvb_registry *registry, kvb_registry_kind sort, const char *name);
 
 /* Does a combination with these names have a part of the plug-ins? */
 bool kvb_duel_concerns(const kvb_duel *duel, const kvb_result *names);

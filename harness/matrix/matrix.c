@@ -228,7 +228,7 @@ static kvb_setting setting_of(const block *b, size_t i)
 static const void *part_of(const block *b, int side, kvb_registry_kind sort, const char *name, const void *definition)
 {
     const kvb_duel *duel = b->lane->options->duel;
-    return duel ? kvb_duel_part(duel, side, sort, name) : definition;
+    return duel ? kvb_duel_part(&duel->side[side], sort, name) : definition;
 }
 
 /*
@@ -601,21 +601,6 @@ static int lane_run(lane *l, size_t first, char *why, size_t why_bytes)
     return error;
 }
 
-/* Measures the f32 multiply-add peak of n threads; NaN: impossible. */
-static int peak_measure(uint32_t n, bool bind, double *peak)
-{
-    kvb_threads *threads;
-    kvb_rate rate;
-    char why[128];
-    int error = kvb_threads_start(n, bind, &threads);
-    if (error)
-        return error;
-    bool known = !kvb_multiply_add_peak(kvb_threads_team(threads), KVB_PEAK_F32, PEAK_SECONDS, &rate, why, sizeof why);
-    *peak = known ? rate.median : NAN;
-    kvb_threads_end(threads);
-    return 0;
-}
-
 static int pools_check(const kvb_selection *s, kvb_trace *const *traces, char *why, size_t why_bytes)
 {
     bool fits = s->n_workloads == 0 || s->n_pools == 0;
@@ -647,15 +632,23 @@ static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
     return answer < 0 ? answer : 0;
 }
 
+/* Measures the f32 multiply-add peak of each thread count; NaN: impossible, or not needed. */
 static int peaks_measure(const kvb_matrix_options *o, double *peaks)
 {
     const kvb_selection *s = o->selection;
     int error = 0;
     kvb_progress_now("multiply-add peaks");
     for (size_t t = 0; t < s->n_threads && !error; t++) {
+        kvb_threads *threads;
+        kvb_rate rate;
+        char why[128];
         peaks[t] = NAN;
-        if (!o->untimed)
-            error = peak_measure(s->threads[t], !o->knobs->oversubscribe && !o->untimed, &peaks[t]);
+        error = o->untimed ? 0 : kvb_threads_start(s->threads[t], !o->knobs->oversubscribe, &threads);
+        if (error || o->untimed)
+            continue;
+        if (!kvb_multiply_add_peak(kvb_threads_team(threads), KVB_PEAK_F32, PEAK_SECONDS, &rate, why, sizeof why))
+            peaks[t] = rate.median;
+        kvb_threads_end(threads);
     }
     return error;
 }
