@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
 #include "harness/program.h"
 #include "harness/machine/team.h"
@@ -205,13 +206,11 @@ static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *na
                       uint32_t rows, kvb_spread spread)
 {
     const kvb_format *format = format_of(name);
-    const size_t row = format->elem == KVB_F32    ? 4 * dim
-                       : format->elem == KVB_Q8_0 ? dim / 32 * 34
-                       : format->elem == KVB_E4M3 ? dim
-                                                  : 2 * dim;
     const uint32_t heads = rows * kv_heads, n_tok = run_of[spread] ? SEQUENCES : 1;
-    const kvb_view v = {
-        .head_stride = SIDE_BYTES / kv_heads / 64 * 64, .cell_stride = row, .dim = dim, .format = format};
+    const kvb_view v = {.head_stride = SIDE_BYTES / kv_heads / 64 * 64,
+                        .cell_stride = kvb_codes_bytes(format, dim),
+                        .dim = dim,
+                        .format = format};
     b->run = run_of[spread];
     b->args = (kvb_attend){.problem = {.n_tok = n_tok,
                                        .n_heads = heads,

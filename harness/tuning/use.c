@@ -42,13 +42,13 @@ int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH])
 {
     char name[KVB_FINGERPRINT_TEXT];
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool own = cache && *cache == '/';
     kvb_fingerprint(machine, name);
-    int n = -1;
-    if (cache && *cache == '/')
-        n = snprintf(path, KVB_TUNING_PATH, "%s/kvbench/%s-%s.json", cache, name, kvb_cpu_level_names[kvb_cpu()]);
-    else if (home && *home == '/')
-        n = snprintf(path, KVB_TUNING_PATH, "%s/.cache/kvbench/%s-%s.json", home, name, kvb_cpu_level_names[kvb_cpu()]);
-    return n > 0 && n < (int)KVB_TUNING_PATH ? 0 : -ENOENT;
+    if (!own && (!home || *home != '/'))
+        return -ENOENT;
+    const int n = snprintf(path, KVB_TUNING_PATH, "%s%s/kvbench/%s-%s.json", own ? cache : home, own ? "" : "/.cache",
+                           name, kvb_cpu_level_names[kvb_cpu()]);
+    return n < (int)KVB_TUNING_PATH ? 0 : -ENOENT;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
