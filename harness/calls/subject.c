@@ -159,11 +159,11 @@ void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)
             kvb_call_wrong(verdict, KVB_CHECK_INPUTS, "%s wrote to %s", function, one->name);
     }
     if (kvb_threads_started() && !may_allocate) {
-        kvb_threads_words(where, sizeof where);
+        kvb_heap_watch_words(true, where, sizeof where);
         kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s started a thread: %s", function, where);
     }
     if (allocations && !may_allocate) {
-        kvb_heap_watch_words(where, sizeof where);
+        kvb_heap_watch_words(false, where, sizeof where);
         kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s allocated or freed memory: %s", function, where);
     }
 }

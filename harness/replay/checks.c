@@ -122,7 +122,7 @@ static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
 {
     const uint64_t n = threads ? threads : allocations;
     char what[320], did[64], times[48] = "";
-    (threads ? kvb_threads_words : kvb_heap_watch_words)(what, sizeof what);
+    kvb_heap_watch_words(threads, what, sizeof what);
     if (threads)
         snprintf(did, sizeof did, "a thread was started in %s or before it", p->what);
     else

@@ -306,8 +306,9 @@ static bool is_ours(const void *address)
     return dladdr((const char *)address - 1, &info) && dladdr(&first, &own) && info.dli_fbase == own.dli_fbase;
 }
 
-static void origin_words(const origin *o, char *text, size_t bytes)
+void kvb_heap_watch_words(bool thread, char *text, size_t bytes)
 {
+    const origin *o = thread ? &first_thread : &first;
     char frame[256];
     int at = 0, end;
     size_t used = (size_t)snprintf(text, bytes, "%s", o->function);
@@ -322,11 +323,6 @@ static void origin_words(const origin *o, char *text, size_t bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", i == end - 1 ? ", called by " : " > ", frame);
 }
 
-void kvb_heap_watch_words(char *text, size_t bytes)
-{
-    origin_words(&first, text, bytes);
-}
-
 uint64_t kvb_threads_started(void)
 {
     return atomic_load(&threads);
@@ -335,9 +331,4 @@ uint64_t kvb_threads_started(void)
 void kvb_threads_forget(void)
 {
     atomic_store(&threads, 0);
-}
-
-void kvb_threads_words(char *text, size_t bytes)
-{
-    origin_words(&first_thread, text, bytes);
 }

@@ -194,7 +194,7 @@ static void started_threads_are_counted(void **state)
     assert_int_equal(pthread_create(&thread, NULL, allocate, NULL), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(kvb_threads_started(), 2);
-    kvb_threads_words(words, sizeof words);
+    kvb_heap_watch_words(true, words, sizeof words);
     assert_int_equal(strncmp(words, "thrd_create", strlen("thrd_create")), 0);
     kvb_threads_forget();
     assert_int_equal(kvb_threads_started(), 0);
