@@ -65,13 +65,21 @@ const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char
 
 /* The answers for one axis. */
 typedef struct axis {
-    const kvb_kernel *kernel;
-    kvb_accepts_line *line;
-    void *ctx;
     size_t n_taken, n_declined;
     char taken[4096], declined[4096]; /* names, separated by spaces */
     char why[256];                    /* the reason for the first declined one */
 } axis;
+
+enum { FORMATS, FORMATS_HAD = FORMATS + 2, DIMS = FORMATS_HAD + 2, MASKS, OUTS, EXTRAS, AXES };
+
+/* The answers for all axes; FORMATS are those of K and, next to them, of V. */
+typedef struct answers {
+    const kvb_kernel *kernel;
+    kvb_problem plain;
+    kvb_accepts_line *line;
+    void *ctx;
+    axis axes[AXES];
+} answers;
 
 static bool is_taken(const kvb_kernel *kernel, const kvb_problem *problem, char *why, size_t why_bytes)
 {
@@ -88,15 +96,15 @@ static void verdict_add(axis *a, const char *name, bool taken, const char *why)
     kvb_list_add(taken ? a->taken : a->declined, sizeof a->taken, " ", "%s", name);
 }
 
-static void problem_ask(axis *a, const char *name, const kvb_problem *problem)
+static void problem_ask(answers *x, int at, const char *name, const kvb_problem *problem)
 {
     char why[256];
-    bool taken = is_taken(a->kernel, problem, why, sizeof why);
-    verdict_add(a, name, taken, why);
+    bool taken = is_taken(x->kernel, problem, why, sizeof why);
+    verdict_add(&x->axes[at], name, taken, why);
 }
 
 /* Prints "what: names after". Lines break between names and before `after`; continued lines are indented. */
-static int names_print(const axis *a, bool taken, const char *what, const char *names, const char *after)
+static int names_print(const answers *x, bool taken, const char *what, const char *names, const char *after)
 {
     char text[2 * WIDTH + 400];
     int error = 0;
@@ -105,43 +113,39 @@ static int names_print(const axis *a, bool taken, const char *what, const char *
         size_t n = strcspn(at, " ");
         n = n < KVB_NAME ? n : KVB_NAME;
         if (used + n + 1 > WIDTH) {
-            error = a->line(a->ctx, taken, text);
+            error = x->line(x->ctx, taken, text);
             used = (size_t)snprintf(text, sizeof text, "   ");
         }
         used += (size_t)snprintf(text + used, sizeof text - used, " %.*s", (int)n, at);
         at += n + (at[n] == ' ');
     }
     if (*after && used + strlen(after) + 1 > WIDTH && !error) {
-        error = a->line(a->ctx, taken, text);
+        error = x->line(x->ctx, taken, text);
         used = (size_t)snprintf(text, sizeof text, "   ");
     }
     snprintf(text + used, sizeof text - used, "%s%s", *after ? " " : "", after);
-    return error ? error : a->line(a->ctx, taken, text);
+    return error ? error : x->line(x->ctx, taken, text);
 }
 
 /* Prints the lines of an axis: accepted values (`every` if all are) and declined ones, with one reason. For a long axis
  * only the shorter list is printed. */
-static int axis_print(const axis *a, const char *what, const char *every)
+static int axis_print(const answers *x, int at, const char *what, const char *every)
 {
+    const axis *a = &x->axes[at];
     bool is_long = a->n_taken + a->n_declined > MANY;
     bool few_declined = is_long && a->n_declined < a->n_taken, few_taken = is_long && !few_declined && a->n_taken;
     char why[sizeof a->why + 4];
     int error = 0;
     snprintf(why, sizeof why, "(%s)", *a->why ? a->why : "no reason given");
     if (a->n_taken)
-        error = names_print(a, true, what, !a->n_declined ? every : few_declined ? "all but these:" : a->taken, "");
+        error = names_print(x, true, what, !a->n_declined ? every : few_declined ? "all but these:" : a->taken, "");
     if (a->n_declined && !error)
-        error = names_print(a, false, what,
+        error = names_print(x, false, what,
                             few_taken                ? "the others"
                             : is_long && !a->n_taken ? "all"
                                                      : a->declined,
                             why);
     return error;
-}
-
-static axis axis_of(const kvb_kernel *kernel, kvb_accepts_line *line, void *ctx)
-{
-    return (axis){.kernel = kernel, .line = line, .ctx = ctx};
 }
 
 /* ---- axes ---------------------------------------------------------------------------------------------------- */
@@ -182,77 +186,19 @@ static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry,
 }
 
 /* Asks whether the kernel takes a format on one side, with the plain format or the same one on the other. */
-static void format_ask(axis *a, const char *name, const kvb_problem *plain, const kvb_format *format, bool v)
+static void format_ask(answers *x, int at, const char *name, const kvb_format *format, bool v)
 {
-    kvb_problem p = *plain, both = *plain;
+    kvb_problem p = x->plain, both = x->plain;
     char why[256], other[256];
     *(v ? &p.v_format : &p.k_format) = format;
     both.k_format = both.v_format = format;
-    bool taken = is_taken(a->kernel, &p, why, sizeof why) || is_taken(a->kernel, &both, other, sizeof other);
-    verdict_add(a, name, taken, why);
+    bool taken = is_taken(x->kernel, &p, why, sizeof why) || is_taken(x->kernel, &both, other, sizeof other);
+    verdict_add(&x->axes[at + v], name, taken, why);
 }
 
-/* Asks about the formats of one side: the pools' own, or with `had` their transformed forms. */
-static axis formats_ask(const axis *empty, const kvb_problem *plain, const kvb_registry *registry, bool v, bool had)
+static void extras_ask(answers *x)
 {
-    axis a = *empty;
-    for (size_t i = 0; i < registry->n[KVB_POOLS]; i++) {
-        const kvb_pool_type *plain_pool = registry->at[KVB_POOLS][i].definition;
-        const kvb_pool_type *pool = had ? plain_pool->rotated : plain_pool;
-        if (pool)
-            format_ask(&a, plain_pool->name, plain, pool->format, v);
-    }
-    return a;
-}
-
-static int formats_print(const axis *empty, const kvb_problem *plain, const kvb_registry *registry, bool had)
-{
-    axis k = formats_ask(empty, plain, registry, false, had), v = formats_ask(empty, plain, registry, true, had);
-    if (!strcmp(k.taken, v.taken))
-        return axis_print(&k, had ? "formats +had" : "formats", "every");
-    int error = axis_print(&k, had ? "K +had" : "K formats", "every");
-    return error ? error : axis_print(&v, had ? "V +had" : "V formats", "every");
-}
-
-static axis dims_ask(const axis *empty, const kvb_problem *plain)
-{
-    static const uint32_t dims[] = {64, 80, 96, 128, 192, 256};
-    axis a = *empty;
-    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        char name[16];
-        kvb_problem p = *plain;
-        p.k_dim = p.v_dim = dims[i];
-        snprintf(name, sizeof name, "%u", dims[i]);
-        problem_ask(&a, name, &p);
-    }
-    return a;
-}
-
-/* Kernels declare their masks, so supports() is not asked. Other masks are not declined: the caller expands them. */
-static axis masks_ask(const axis *empty)
-{
-    static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs", "pages"};
-    axis a = *empty;
-    for (unsigned m = 0; m < KVB_MASK_KINDS; m++)
-        verdict_add(&a, names[m], a.kernel->masks & KVB_MASK_BIT(m), "");
-    return a;
-}
-
-static axis outputs_ask(const axis *empty, const kvb_problem *plain)
-{
-    axis a = *empty;
-    for (kvb_elem elem = KVB_F32; elem <= KVB_BF16; elem++) {
-        kvb_problem p = *plain;
-        p.out_elem = elem;
-        problem_ask(&a, kvb_out_name(elem), &p);
-    }
-    return a;
-}
-
-static axis extras_ask(const axis *empty, const kvb_problem *plain)
-{
-    axis a = *empty;
-    kvb_problem latent = *plain, softcap = *plain, sinks = *plain, same = *plain;
+    kvb_problem latent = x->plain, softcap = x->plain, sinks = x->plain, same = x->plain;
     latent.v_in_k = true; /* DeepSeek's: 512 latent channels and 64 with positions, one KV head */
     latent.n_kv_heads = 1;
     latent.k_dim = 576;
@@ -261,35 +207,70 @@ static axis extras_ask(const axis *empty, const kvb_problem *plain)
     softcap.softcap = 30;
     sinks.has_sinks = true;
     same.deterministic = true;
-    problem_ask(&a, "MLA", &latent);
-    problem_ask(&a, "softcap", &softcap);
-    problem_ask(&a, "sinks", &sinks);
-    problem_ask(&a, "deterministic", &same);
-    return a;
+    problem_ask(x, EXTRAS, "MLA", &latent);
+    problem_ask(x, EXTRAS, "softcap", &softcap);
+    problem_ask(x, EXTRAS, "sinks", &sinks);
+    problem_ask(x, EXTRAS, "deterministic", &same);
+}
+
+/* Asks about all axes. Formats: the pools' own, and their transformed forms. False: the kernel takes no plain problem;
+ * why may have its reason. */
+static bool all_ask(answers *x, const kvb_registry *registry, char *why, size_t why_bytes)
+{
+    static const uint32_t dims[] = {64, 80, 96, 128, 192, 256};
+    static const char *const masks[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs", "pages"};
+    if (!problem_find(x->kernel, registry, &x->plain, why, why_bytes))
+        return false;
+    for (size_t i = 0; i < 2 * registry->n[KVB_POOLS]; i++) {
+        const kvb_pool_type *pool = registry->at[KVB_POOLS][i / 2].definition;
+        format_ask(x, FORMATS, pool->name, pool->format, i % 2);
+        if (pool->rotated)
+            format_ask(x, FORMATS_HAD, pool->name, pool->rotated->format, i % 2);
+    }
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        char name[16];
+        kvb_problem p = x->plain;
+        p.k_dim = p.v_dim = dims[i];
+        snprintf(name, sizeof name, "%u", dims[i]);
+        problem_ask(x, DIMS, name, &p);
+    }
+    /* Kernels declare their masks, so supports() is not asked. Other masks are not declined: the caller expands them. */
+    for (unsigned m = 0; m < KVB_MASK_KINDS; m++)
+        verdict_add(&x->axes[MASKS], masks[m], x->kernel->masks & KVB_MASK_BIT(m), "");
+    for (kvb_elem elem = KVB_F32; elem <= KVB_BF16; elem++) {
+        kvb_problem p = x->plain;
+        p.out_elem = elem;
+        problem_ask(x, OUTS, kvb_out_name(elem), &p);
+    }
+    extras_ask(x);
+    return true;
+}
+
+static int formats_print(const answers *x, int at, bool had)
+{
+    if (!strcmp(x->axes[at].taken, x->axes[at + 1].taken))
+        return axis_print(x, at, had ? "formats +had" : "formats", "every");
+    int error = axis_print(x, at, had ? "K +had" : "K formats", "every");
+    return error ? error : axis_print(x, at + 1, had ? "V +had" : "V formats", "every");
 }
 
 int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry, kvb_accepts_line *line, void *ctx)
 {
-    axis empty = axis_of(kernel, line, ctx);
-    kvb_problem plain;
+    answers x = {.kernel = kernel, .line = line, .ctx = ctx};
+    const axis *masks = &x.axes[MASKS];
     char why[256] = "";
-    if (!problem_find(kernel, registry, &plain, why, sizeof why)) {
+    if (!all_ask(&x, registry, why, sizeof why)) {
         char text[400];
         snprintf(text, sizeof text, "rows of 128 channels in any format: %s", *why ? why : "without a reason");
         return line(ctx, false, text);
     }
-    int error = formats_print(&empty, &plain, registry, false);
+    int error = formats_print(&x, FORMATS, false);
+    error = error ? error : formats_print(&x, FORMATS_HAD, true);
+    error = error ? error : axis_print(&x, DIMS, "channels", "any");
     if (!error)
-        error = formats_print(&empty, &plain, registry, true);
-    const axis dims = dims_ask(&empty, &plain), masks = masks_ask(&empty), outs = outputs_ask(&empty, &plain),
-               extras = extras_ask(&empty, &plain);
-    if (!error)
-        error = axis_print(&dims, "channels", "any");
-    if (!error)
-        error = names_print(&masks, true, "masks", masks.taken, masks.n_declined ? "(others come as explicit)" : "");
-    if (!error)
-        error = axis_print(&outs, "output", outs.taken);
-    return error ? error : axis_print(&extras, "also", extras.taken);
+        error = names_print(&x, true, "masks", masks->taken, masks->n_declined ? "(others come as explicit)" : "");
+    error = error ? error : axis_print(&x, OUTS, "output", x.axes[OUTS].taken);
+    return error ? error : axis_print(&x, EXTRAS, "also", x.axes[EXTRAS].taken);
 }
 
 /* Appends "; what" and the names, at most so many, separated by commas. */
@@ -308,31 +289,28 @@ static void names_append(char *text, size_t bytes, const char *what, const char 
 
 void kvb_accepts_summary(const kvb_kernel *kernel, const kvb_registry *registry, char *text, size_t bytes)
 {
-    const axis empty = axis_of(kernel, NULL, NULL);
-    kvb_problem plain;
+    answers x = {.kernel = kernel};
+    const axis *k = &x.axes[FORMATS], *v = k + 1, *dims = &x.axes[DIMS], *masks = &x.axes[MASKS], *outs = &x.axes[OUTS];
     char why[256] = "";
     text[0] = '\0';
-    if (!problem_find(kernel, registry, &plain, why, sizeof why)) {
+    if (!all_ask(&x, registry, why, sizeof why)) {
         snprintf(text, bytes, "reads no rows of 128 channels: %s", *why ? why : "without a reason");
         return;
     }
-    const axis k = formats_ask(&empty, &plain, registry, false, false),
-               v = formats_ask(&empty, &plain, registry, true, false), dims = dims_ask(&empty, &plain),
-               masks = masks_ask(&empty), outs = outputs_ask(&empty, &plain), extras = extras_ask(&empty, &plain);
-    const bool same = !strcmp(k.taken, v.taken);
+    const bool same = !strcmp(k->taken, v->taken);
     for (int side = 0; side < (same ? 1 : 2); side++) {
-        const axis *a = side ? &v : &k;
+        const axis *a = side ? v : k;
         const bool many = a->n_taken > MANY;
         names_append(text, bytes, same ? "reads " : side ? "reads V of " : "reads K of ", a->taken, many ? 3 : MANY);
         if (many)
             snprintf(text + strlen(text), bytes - strlen(text), " and %zu formats more", a->n_taken - 3);
     }
-    names_append(text, bytes, "masks ", masks.n_declined ? masks.taken : "", MANY);
-    if (!masks.n_declined)
+    names_append(text, bytes, "masks ", masks->n_declined ? masks->taken : "", MANY);
+    if (!masks->n_declined)
         snprintf(text + strlen(text), bytes - strlen(text), "; any mask");
-    names_append(text, bytes, "channels ", dims.n_declined ? dims.taken : "", MANY);
-    names_append(text, bytes, "out ", outs.n_declined ? outs.taken : "", MANY);
-    names_append(text, bytes, "takes no ", extras.declined, MANY);
+    names_append(text, bytes, "channels ", dims->n_declined ? dims->taken : "", MANY);
+    names_append(text, bytes, "out ", outs->n_declined ? outs->taken : "", MANY);
+    names_append(text, bytes, "takes no ", x.axes[EXTRAS].declined, MANY);
 }
 
 /* ---- formats read as they are stored ----------------------------------------------------------------------- */
