@@ -14,91 +14,6 @@
 #include "harness/replay/verdict.h"
 #include "kernels/convert.h"
 
-/*
- * ---- a call made again by other teams ----
- * Under --deterministic a kernel must give the same bits for any size of its team. A judged call is repeated with teams
- * of other sizes. These run their parts one after the other, as kvb_team allows, and need no threads.
- */
-
-static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
-{
-    for (uint32_t i = 0; i < team->n; i++)
-        part(ctx, i, team->n);
-}
-
-/* Index of the first of n bytes that differs, or n. */
-static size_t first_unlike(const char *a, const char *b, size_t n)
-{
-    size_t i = memcmp(a, b, n) ? 0 : n;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
-/* Repeats the call with a team of n and compares its bits with those of the judged call. */
-static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n)
-{
-    const kvb_team team = {.n = n, .run = parts_run};
-    const kvb_problem *problem = &p->call.args.problem;
-    const kvb_kernel *kernel = p->options->kernel;
-    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(problem, n) : 0;
-    const uint32_t threads = p->call.args.team->n;
-    kvb_attend args = p->call.args;
-    char why[256];
-    args.team = &team;
-    args.scratch = bytes ? kvb_buffer_fit(&p->team_scratch, p->call.source, "scratch", bytes) : NULL;
-    if (bytes && !args.scratch)
-        return -ENOMEM;
-    p->place->doing = "in the kernel's attend(), for a team of another size";
-    int error = kernel->attend(&args);
-    p->place->doing = "in the check";
-    if (error) {
-        snprintf(why, sizeof why, "--deterministic: attend() returns %d for %u threads, and 0 for %u", error, n,
-                 threads);
-        return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
-    }
-    const size_t elem = kvb_elem_bytes(problem->out_elem), row = problem->v_dim * elem;
-    const size_t rows = (size_t)problem->n_tok * problem->n_heads, out = rows * row, lse = rows * sizeof(float);
-    size_t at = first_unlike(p->io.out, p->io.kept, out);
-    if (at < out) {
-        snprintf(why, sizeof why,
-                 "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, channel %zu",
-                 n, threads, layer, at / row / problem->n_heads, at / row % problem->n_heads, at % row / elem);
-        return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
-    }
-    at = args.lse ? first_unlike((const char *)args.lse, p->io.kept + out, lse) : lse;
-    if (at == lse)
-        return 0;
-    snprintf(why, sizeof why,
-             "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, log-sum-exp", n,
-             threads, layer, at / sizeof(float) / problem->n_heads, at / sizeof(float) % problem->n_heads);
-    return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
-}
-
-/* Repeats the last call, of this layer, with other teams; outputs are restored. 0, -ENOMEM or what kvb_pass_fail()
- * returns. */
-static int team_check_run(kvb_pass *p, uint32_t layer)
-{
-    static const uint32_t sizes[] = {1, 3};
-    int error = kvb_kernel_io_keep(&p->io);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !error; i++)
-        if (sizes[i] != p->call.args.team->n)
-            error = team_judge(p, layer, sizes[i]);
-    if (!error) /* else a dump shows what was wrong */
-        kvb_kernel_io_restore(&p->io);
-    return error;
-}
-
-static void meter_close(kvb_pass *p)
-{
-    for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
-        kvb_samples_free(&p->meter.times[kind]);
-        kvb_samples_free(&p->meter.cells[kind]);
-        kvb_samples_free(&p->meter.step_bytes[kind]);
-    }
-    free(p->meter.seen);
-}
-
 /* Prepares the processor's caches: the knob cache-state. */
 static int caches_prepare(kvb_pass *p, kvb_made *m)
 {
@@ -114,47 +29,6 @@ static int caches_prepare(kvb_pass *p, kvb_made *m)
         kvb_block_flush(p->io.q, (size_t)m->fed->n * g->heads * g->k_dim * sizeof *p->io.q);
     }
     return 0;
-}
-
-/* ---- conduct ----------------------------------------------------------------------------------------------------- */
-
-static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
-{
-    const uint64_t n = threads ? threads : allocations;
-    char what[320], did[64], times[48] = "";
-    kvb_heap_watch_words(threads, what, sizeof what);
-    if (threads)
-        snprintf(did, sizeof did, "a thread was started in %s or before it", p->what);
-    else
-        snprintf(did, sizeof did, "%s allocated or freed memory", p->what);
-    if (n > 1)
-        snprintf(times, sizeof times, " %" PRIu64 " times; the first", n);
-    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s%s: %s", p->trace->events[p->place->event].line,
-             p->who, did,
-             n > 1     ? times
-             : threads ? ""
-                       : " once",
-             what);
-}
-
-/* Checks what the kernel returned; notes allocations and threads started. */
-static int conduct(kvb_pass *p, kvb_made *m)
-{
-    const bool foreign = p->options->kernel->flags & KVB_KERNEL_FOREIGN,
-               counts = foreign && m->kind == KVB_CALL_ATTENDS && p->number == 0;
-    char why[256];
-    p->judging.foreign.calls += counts;
-    p->judging.foreign.allocations += counts ? m->allocations : 0;
-    /* An engine's threads can tidy up later, when a scan runs. */
-    if (!foreign && (m->allocations || m->threads) && !*p->misdeed)
-        misdeed_note(p, m->allocations, m->threads);
-    if (!m->returned)
-        return 0;
-    const char *name = m->returned < 0 ? strerrorname_np(-m->returned) : NULL;
-    snprintf(why, sizeof why, "%s returned %d%s%s%s%s%s", p->what, m->returned, name ? " (-" : "", name ? name : "",
-             name ? ", " : "", name ? strerror(-m->returned) : "",
-             name ? ")" : ": it is to return 0 or a negative errno");
-    return kvb_pass_fail(p, KVB_CHECK_RETURN, why);
 }
 
 /* ---- what the kernel must not write, and must write -------------------------------------------------------------- */
@@ -214,23 +88,7 @@ static int outputs_written(kvb_pass *p, kvb_made *m)
     return kvb_kernel_io_written(&p->io, why, sizeof why) ? 0 : kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
 }
 
-/* In the first pass only; later ones check the margins at their end: kvb_pass_run(). */
-static int margins_check(kvb_pass *p, kvb_made *m)
-{
-    char why[256];
-    (void)m;
-    return !p->options->knobs->no_guard && p->number == 0 && !kvb_guard_check(why, sizeof why)
-               ? kvb_pass_fail(p, KVB_CHECK_MARGINS, why)
-               : 0;
-}
-
 /* ---- what each query saw ----------------------------------------------------------------------------------------- */
-
-static int witness_open(kvb_pass *p)
-{
-    const kvb_trace *t = p->trace;
-    return p->options->oracle ? 0 : kvb_witness_check_open(&p->witness, &t->header.model, t->needs.tokens);
-}
 
 static int witness_ask(kvb_pass *p, kvb_made *m)
 {
@@ -243,21 +101,7 @@ static int witness_ask(kvb_pass *p, kvb_made *m)
     return error ? error : KVB_ENOUGH;
 }
 
-static void witness_close(kvb_pass *p)
-{
-    kvb_witness_check_close(&p->witness);
-}
-
 /* ---- the same bits ----------------------------------------------------------------------------------------------- */
-
-static int digest_open(kvb_pass *p)
-{
-    kvb_judging *j = &p->judging;
-    if (!p->options->oracle)
-        return 0;
-    j->written = calloc(p->trace->n_events * p->trace->header.model.n_layers + 1, sizeof *j->written);
-    return j->written ? 0 : -ENOMEM;
-}
 
 static kvb_written *written_of(kvb_pass *p, const kvb_made *m)
 {
@@ -305,23 +149,7 @@ static int digest_note(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
-static void digest_report(kvb_pass *p, kvb_result *result)
-{
-    snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->judging.digest);
-}
-
-static void digest_close(kvb_pass *p)
-{
-    free(p->judging.written);
-}
-
 /* ---- the oracle's rows ------------------------------------------------------------------------------------------- */
-
-static int bound_open(kvb_pass *p)
-{
-    const kvb_replay_options *o = p->options;
-    return o->oracle ? kvb_rounded_open(o->oracle, o->kernel, &p->judging.rounded) : 0;
-}
 
 static int bound_check(kvb_pass *p, kvb_made *m)
 {
@@ -345,24 +173,7 @@ static size_t rows_due(const kvb_pass *p)
     return (o->only ? due : o->oracle->n_rows) - p->judging.not_asked;
 }
 
-static void bound_report(kvb_pass *p, kvb_result *result)
-{
-    kvb_diff_judge(&p->judging.diff, p->options->oracle, rows_due(p), p->number, p->trace,
-                   !kvb_is_tolerated(p->options), result);
-    kvb_scans_judge(p->scans, &p->judging.diff, result);
-}
-
-static void bound_close(kvb_pass *p)
-{
-    kvb_rounded_free(p->judging.rounded);
-}
-
 /* ---- errors that no single row shows ----------------------------------------------------------------------------- */
-
-static int filter_open(kvb_pass *p)
-{
-    return p->options->oracle ? kvb_filter_open(p->options->oracle, &p->judging.filter) : 0;
-}
 
 /* Adds the residuals of the first pass. */
 static int filter_add(kvb_pass *p, kvb_made *m)
@@ -377,23 +188,6 @@ static int filter_add(kvb_pass *p, kvb_made *m)
             kvb_filter_add(p->judging.filter, &own[i], &judged->rows[i], &judged->arithmetic, problem->out_elem,
                            kvb_kernel_io_row(&p->io, problem->n_tok - n + own[i].query, own[i].head));
     return 0;
-}
-
-static void filter_report(kvb_pass *p, kvb_result *result)
-{
-    kvb_filter_judge(p->judging.filter, !kvb_is_tolerated(p->options), result);
-}
-
-static void filter_close(kvb_pass *p)
-{
-    kvb_filter_free(p->judging.filter);
-}
-
-static void declaration_report(kvb_pass *p, kvb_result *result)
-{
-    /* a kernel with a tolerance declares nothing of its own */
-    kvb_claim_judge(&p->judging.diff.claim, p->judging.diff.rows,
-                    p->options->kernel->tolerance.kind == KVB_TOLERANCE_NONE, result);
 }
 
 /* ---- the rule of a kernel's own project -------------------------------------------------------------------------- */
@@ -417,11 +211,6 @@ static int tolerance_note(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
-static void foreign_report(kvb_pass *p, kvb_result *result)
-{
-    kvb_foreign_judge(&p->judging.foreign, p->options->kernel, p->trace, result);
-}
-
 /* ---- the call made again ----------------------------------------------------------------------------------------- */
 
 /* Has some output been judged wrong? */
@@ -438,25 +227,85 @@ static bool goes_on(const kvb_pass *p)
     return (p->options->untimed || p->number == 0) && !p->options->unjudged && !has_failed(p);
 }
 
-static int team_ask(kvb_pass *p, kvb_made *m)
+/*
+ * Under --deterministic a kernel must give the same bits for any size of its team. A judged call is repeated with teams
+ * of other sizes. These run their parts one after the other, as kvb_team allows, and need no threads.
+ */
+
+static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
-    return goes_on(p) && p->options->deterministic ? team_check_run(p, m->layer) : 0;
+    for (uint32_t i = 0; i < team->n; i++)
+        part(ctx, i, team->n);
 }
 
-static void team_close(kvb_pass *p)
+/* Index of the first of n bytes that differs, or n. */
+static size_t first_unlike(const char *a, const char *b, size_t n)
 {
-    kvb_buffer_free(&p->team_scratch, p->call.source);
+    size_t i = memcmp(a, b, n) ? 0 : n;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Repeats the call with a team of n and compares its bits with those of the judged call. */
+static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n)
+{
+    const kvb_team team = {.n = n, .run = parts_run};
+    const kvb_problem *problem = &p->call.args.problem;
+    const kvb_kernel *kernel = p->options->kernel;
+    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(problem, n) : 0;
+    const uint32_t threads = p->call.args.team->n;
+    kvb_attend args = p->call.args;
+    char why[256];
+    args.team = &team;
+    args.scratch = bytes ? kvb_buffer_fit(&p->team_scratch, p->call.source, "scratch", bytes) : NULL;
+    if (bytes && !args.scratch)
+        return -ENOMEM;
+    p->place->doing = "in the kernel's attend(), for a team of another size";
+    int error = kernel->attend(&args);
+    p->place->doing = "in the check";
+    if (error) {
+        snprintf(why, sizeof why, "--deterministic: attend() returns %d for %u threads, and 0 for %u", error, n,
+                 threads);
+        return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
+    }
+    const size_t elem = kvb_elem_bytes(problem->out_elem), row = problem->v_dim * elem;
+    const size_t rows = (size_t)problem->n_tok * problem->n_heads, out = rows * row, lse = rows * sizeof(float);
+    size_t at = first_unlike(p->io.out, p->io.kept, out);
+    if (at < out) {
+        snprintf(why, sizeof why,
+                 "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, channel %zu",
+                 n, threads, layer, at / row / problem->n_heads, at / row % problem->n_heads, at % row / elem);
+        return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
+    }
+    at = args.lse ? first_unlike((const char *)args.lse, p->io.kept + out, lse) : lse;
+    if (at == lse)
+        return 0;
+    snprintf(why, sizeof why,
+             "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, log-sum-exp", n,
+             threads, layer, at / sizeof(float) / problem->n_heads, at / sizeof(float) % problem->n_heads);
+    return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
+}
+
+/* Repeats the call with other teams; outputs are restored. */
+static int team_ask(kvb_pass *p, kvb_made *m)
+{
+    static const uint32_t sizes[] = {1, 3};
+    if (!goes_on(p) || !p->options->deterministic)
+        return 0;
+    int error = kvb_kernel_io_keep(&p->io);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !error; i++)
+        if (sizes[i] != p->call.args.team->n)
+            error = team_judge(p, m->layer, sizes[i]);
+    if (!error) /* else a dump shows what was wrong */
+        kvb_kernel_io_restore(&p->io);
+    return error;
 }
 
 static int poison_ask(kvb_pass *p, kvb_made *m)
 {
     const bool finite = p->options->kernel->flags & KVB_KERNEL_FINITE_CELLS && !p->options->knobs->strict;
     return goes_on(p) && !finite && !kvb_check_is_off(KVB_CHECK_POISON) ? kvb_poison_check_run(p, m) : 0;
-}
-
-static void poison_close(kvb_pass *p)
-{
-    kvb_poison_check_free(&p->poison);
 }
 
 static int dump_call(kvb_pass *p, kvb_made *m)
@@ -467,7 +316,7 @@ static int dump_call(kvb_pass *p, kvb_made *m)
 }
 
 /* Compares rope's positions with the trace's: attention is the same if all of a sequence is off by the same distance. */
-static void positions_report(kvb_pass *p, kvb_result *result)
+static void positions_judge(const kvb_pass *p, kvb_result *result)
 {
     const kvb_feeding *f = &p->feeding;
     char words[192];
@@ -495,40 +344,70 @@ static void positions_report(kvb_pass *p, kvb_result *result)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-#define ATTENDS(F)                                                                                                     \
-    {                                                                                                                  \
-        [KVB_CALL_ATTENDS] = (F)                                                                                       \
-    }
-#define BOTH(F, G)                                                                                                     \
-    {                                                                                                                  \
-        [KVB_CALL_ATTENDS] = (F), [KVB_CALL_SCANS] = (G)                                                               \
-    }
-
-const kvb_check_row kvb_check_rows[] = {
-    {"traffic", .before = ATTENDS(kvb_traffic_of_call), .close = meter_close},
-    {"cache-state", .before = BOTH(caches_prepare, kvb_scans_state)},
-    {"conduct", .after = BOTH(conduct, conduct)},
-    {"guards", .before = BOTH(inputs_guard, kvb_scans_poison), .after = BOTH(inputs_release, kvb_scans_restore),
-     .always = true},
-    {"inputs", .after = BOTH(inputs_compare, kvb_scans_inputs)},
-    {"written", .before = BOTH(outputs_fill, kvb_scans_fill), .after = BOTH(outputs_written, kvb_scans_written)},
-    {"margins", .after = BOTH(margins_check, margins_check)},
-    {"witness", .open = witness_open, .after = ATTENDS(witness_ask), .close = witness_close},
-    {"digest", .open = digest_open, .after = BOTH(digest_compare, kvb_scans_judged), .report = digest_report,
-     .close = digest_close},
-    {"bound", .open = bound_open, .after = BOTH(bound_check, kvb_scans_follow), .report = bound_report,
-     .close = bound_close},
-    {"opinion", .after = ATTENDS(kvb_every_row_check), .report = kvb_every_row_judge},
-    {"filter", .open = filter_open, .after = ATTENDS(filter_add), .report = filter_report, .close = filter_close},
-    {"positions", .report = positions_report},
-    {"declaration", .report = declaration_report},
-    {"tolerance", .after = ATTENDS(tolerance_note), .report = foreign_report},
-    {"bits", .after = BOTH(digest_note, kvb_scans_digest)},
-    {"team", .after = ATTENDS(team_ask), .close = team_close},
-    {"poison", .after = ATTENDS(poison_ask), .close = poison_close},
-    {"dump", .after = BOTH(dump_call, kvb_scans_dump), .always = true},
+static const kvb_check_row attend_rows[] = {
+    {"traffic", .before = kvb_traffic_of_call},
+    {"cache-state", .before = caches_prepare},
+    {"conduct", .after = kvb_pass_conduct},
+    {"guards", .before = inputs_guard, .after = inputs_release, .always = true},
+    {"inputs", .after = inputs_compare},
+    {"written", .before = outputs_fill, .after = outputs_written},
+    {"margins", .after = kvb_pass_margins},
+    {"witness", .after = witness_ask},
+    {"digest", .after = digest_compare},
+    {"bound", .after = bound_check},
+    {"opinion", .after = kvb_every_row_check},
+    {"filter", .after = filter_add},
+    {"tolerance", .after = tolerance_note},
+    {"bits", .after = digest_note},
+    {"team", .after = team_ask},
+    {"poison", .after = poison_ask},
+    {"dump", .after = dump_call, .always = true},
     {.name = NULL},
 };
+
+int kvb_checks_open(kvb_pass *p)
+{
+    const kvb_replay_options *o = p->options;
+    const kvb_trace *t = p->trace;
+    kvb_judging *j = &p->judging;
+    if (!o->oracle)
+        return kvb_witness_check_open(&p->witness, &t->header.model, t->needs.tokens);
+    j->written = calloc(t->n_events * t->header.model.n_layers + 1, sizeof *j->written);
+    int error = j->written ? kvb_rounded_open(o->oracle, o->kernel, &j->rounded) : -ENOMEM;
+    return error ? error : kvb_filter_open(o->oracle, &j->filter);
+}
+
+void kvb_checks_report(kvb_pass *p, kvb_result *result)
+{
+    const kvb_replay_options *o = p->options;
+    const kvb_judging *j = &p->judging;
+    const bool decides = !kvb_is_tolerated(o);
+    snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, j->digest);
+    kvb_diff_judge(&j->diff, o->oracle, rows_due(p), p->number, p->trace, decides, result);
+    kvb_scans_judge(p->scans, &j->diff, result);
+    kvb_every_row_judge(p, result);
+    kvb_filter_judge(j->filter, decides, result);
+    positions_judge(p, result);
+    /* a kernel with a tolerance declares nothing of its own */
+    kvb_claim_judge(&j->diff.claim, j->diff.rows, o->kernel->tolerance.kind == KVB_TOLERANCE_NONE, result);
+    kvb_foreign_judge(&j->foreign, o->kernel, p->trace, result);
+}
+
+void kvb_checks_close(kvb_pass *p)
+{
+    for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
+        kvb_samples_free(&p->meter.times[kind]);
+        kvb_samples_free(&p->meter.cells[kind]);
+        kvb_samples_free(&p->meter.step_bytes[kind]);
+    }
+    free(p->meter.seen);
+    kvb_witness_check_close(&p->witness);
+    free(p->judging.written);
+    kvb_rounded_free(p->judging.rounded);
+    kvb_filter_free(p->judging.filter);
+    kvb_buffer_free(&p->team_scratch, p->call.source);
+    kvb_poison_check_free(&p->poison);
+}
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
@@ -562,9 +441,10 @@ static const struct {
     const char *what, *doing;
     int (*prepare)(kvb_pass *pass, kvb_made *made);
     int (*run)(kvb_pass *pass);
-} kinds[KVB_CALL_KINDS] = {
-    [KVB_CALL_ATTENDS] = {"attend()", "in the kernel's attend()", attend_prepare, attend_run},
-    [KVB_CALL_SCANS] = {"scan()", "in the kernel's scan()", kvb_scans_prepare, kvb_scans_run},
+    const kvb_check_row *rows;
+} kinds[] = {
+    [KVB_CALL_ATTENDS] = {"attend()", "in the kernel's attend()", attend_prepare, attend_run, attend_rows},
+    [KVB_CALL_SCANS] = {"scan()", "in the kernel's scan()", kvb_scans_prepare, kvb_scans_run, kvb_scan_rows},
 };
 
 int kvb_pass_call(kvb_pass *p, kvb_made *m)
@@ -574,8 +454,8 @@ int kvb_pass_call(kvb_pass *p, kvb_made *m)
     p->place->doing = "in the kernel's supports()";
     kvb_threads_forget();
     int error = kinds[m->kind].prepare(p, m);
-    for (const kvb_check_row *row = kvb_check_rows; row->name && !error; row++)
-        error = row->before[m->kind] ? row->before[m->kind](p, m) : 0;
+    for (const kvb_check_row *row = kinds[m->kind].rows; row->name && !error; row++)
+        error = row->before ? row->before(p, m) : 0;
     if (error)
         return error;
     p->place->doing = kinds[m->kind].doing;
@@ -589,9 +469,9 @@ int kvb_pass_call(kvb_pass *p, kvb_made *m)
     m->allocations = kvb_heap_watch_stop();
     m->threads = kvb_threads_started();
     p->place->doing = "in the check";
-    for (const kvb_check_row *row = kvb_check_rows; row->name; row++)
-        if (row->after[m->kind] && (!error || row->always)) {
-            const int found = row->after[m->kind](p, m);
+    for (const kvb_check_row *row = kinds[m->kind].rows; row->name; row++)
+        if (row->after && (!error || row->always)) {
+            const int found = row->after(p, m);
             error = error < 0 ? error : found ? found : error;
         }
     return error < 0 ? error : 0;

@@ -430,9 +430,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     if (error)
         return error == -EILSEQ ? kvb_pass_refuse(p, error, "pool", why) : error;
     error = o->oracle ? kvb_scans_open(o, &p->scans) : 0;
-    for (const kvb_check_row *row = kvb_check_rows; row->name && !error; row++)
-        error = row->open ? row->open(p) : 0;
-    return error;
+    return error ? error : kvb_checks_open(p);
 }
 
 int kvb_pass_run(kvb_pass *p)
@@ -473,9 +471,7 @@ void kvb_pass_close(kvb_pass *p)
 {
     if (!p->options->slots)
         kvb_slot_files_close(&p->slots);
-    for (const kvb_check_row *row = kvb_check_rows; row->name; row++)
-        if (row->close)
-            row->close(p);
+    kvb_checks_close(p);
     kvb_scans_close(p->scans);
     kvb_call_free(&p->call);
     kvb_kernel_io_free(&p->io);

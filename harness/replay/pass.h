@@ -212,11 +212,10 @@ void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);
 double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);
 
 /*
- * The table of checks of a kernel's call: one check per row. A call is prepared, every row's before() runs in order, the
- * call is made and timed, every row's after() runs in order. A replay ends with every row's report(), in order, and
- * close().
+ * The checks of a kernel's call are a table for each kind of call, one check per row. A call is prepared, every row's
+ * before() runs in order, the call is made and timed, every row's after() runs in order.
  */
-typedef enum kvb_call_kind { KVB_CALL_ATTENDS, KVB_CALL_SCANS, KVB_CALL_KINDS } kvb_call_kind;
+typedef enum kvb_call_kind { KVB_CALL_ATTENDS, KVB_CALL_SCANS } kvb_call_kind;
 
 /* The oracle's rows for a call. */
 typedef struct kvb_judged {
@@ -246,15 +245,20 @@ typedef struct kvb_made {
 
 typedef struct kvb_check_row {
     const char *name;
-    int (*open)(kvb_pass *pass); /* 0 or an error */
-    int (*before[KVB_CALL_KINDS])(kvb_pass *pass, kvb_made *made);
-    int (*after[KVB_CALL_KINDS])(kvb_pass *pass, kvb_made *made); /* 0, KVB_ENOUGH or an error */
-    bool always;                                                  /* after() runs even after an error */
-    void (*report)(kvb_pass *pass, kvb_result *result);
-    void (*close)(kvb_pass *pass);
+    int (*before)(kvb_pass *pass, kvb_made *made);
+    int (*after)(kvb_pass *pass, kvb_made *made); /* 0, KVB_ENOUGH or an error */
+    bool always;                                  /* after() runs even after an error */
 } kvb_check_row;
 
-extern const kvb_check_row kvb_check_rows[]; /* ends with a name of NULL */
+/* The state of all checks: 0 or an error; the verdicts at a replay's end, in order. */
+int kvb_checks_open(kvb_pass *pass);
+void kvb_checks_report(kvb_pass *pass, kvb_result *result);
+void kvb_checks_close(kvb_pass *pass);
+
+/* Checks of either kind of call. What the kernel returned; notes allocations and threads started. */
+int kvb_pass_conduct(kvb_pass *pass, kvb_made *made);
+/* Margins of guarded memory, in the first pass only; later ones check them at their end: kvb_pass_run(). */
+int kvb_pass_margins(kvb_pass *pass, kvb_made *made);
 
 /* Adds the reads of all layers of a group at the group's first layer, up to the pass in which counters run. Refuses a
  * step above the knob max-pairs. */
@@ -299,18 +303,7 @@ int kvb_scans_slots(kvb_pass *pass, const kvb_scan_spec *spec);
 int kvb_scans_prepare(kvb_pass *pass, kvb_made *made);
 int kvb_scans_run(kvb_pass *pass);
 
-/* The checks of a scan, for the table of checks. */
-int kvb_scans_state(kvb_pass *pass, kvb_made *made);   /* prepares the processor's caches: the knob cache-state */
-int kvb_scans_poison(kvb_pass *pass, kvb_made *made);  /* in the first pass: NaN in slots that the call does not read,
-                                                        * until POISON_BYTES are spent */
-int kvb_scans_restore(kvb_pass *pass, kvb_made *made); /* slots that it may not write are unchanged; restores them */
-int kvb_scans_inputs(kvb_pass *pass, kvb_made *made);  /* the inputs are unchanged */
-int kvb_scans_fill(kvb_pass *pass, kvb_made *made);    /* fills out with a special NaN */
-int kvb_scans_written(kvb_pass *pass, kvb_made *made); /* no element of out still has it */
-int kvb_scans_judged(kvb_pass *pass, kvb_made *made);  /* KVB_ENOUGH if the replay is not judged */
-int kvb_scans_follow(kvb_pass *pass, kvb_made *made);  /* in the first pass the oracle follows the call */
-int kvb_scans_digest(kvb_pass *pass, kvb_made *made);  /* a later pass gives the bits of the first */
-int kvb_scans_dump(kvb_pass *pass, kvb_made *made);
+extern const kvb_check_row kvb_scan_rows[]; /* ends with a name of NULL */
 
 /* The cache found n tokens of a prompt: their rows are not compared. */
 void kvb_scans_found(kvb_scans *scans, uint32_t n);

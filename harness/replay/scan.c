@@ -193,7 +193,8 @@ int kvb_scans_slots(kvb_pass *p, const kvb_scan_spec *spec)
     return 0;
 }
 
-int kvb_scans_poison(kvb_pass *p, kvb_made *m)
+/* In the first pass: fills slots that the call does not read with NaN, until POISON_BYTES are spent. */
+static int slots_poison(kvb_pass *p, kvb_made *m)
 {
     kvb_scans *s = p->scans;
     const kvb_scan_states *states = &s->call.args.states;
@@ -213,7 +214,8 @@ int kvb_scans_poison(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
-int kvb_scans_restore(kvb_pass *p, kvb_made *m)
+/* Slots that the call may not write are unchanged; restores them. */
+static int slots_restore(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan_states *states = &p->scans->call.args.states;
     aside *a = &p->scans->aside;
@@ -235,7 +237,8 @@ int kvb_scans_restore(kvb_pass *p, kvb_made *m)
     return touched == none ? 0 : kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
 }
 
-int kvb_scans_state(kvb_pass *p, kvb_made *m)
+/* Prepares the processor's caches: the knob cache-state. */
+static int state_prepare(kvb_pass *p, kvb_made *m)
 {
     kvb_scans *s = p->scans;
     const kvb_scan_states *states = &s->call.args.states;
@@ -296,7 +299,8 @@ static int finite_check(kvb_pass *p, uint32_t layer, const kvb_fed *fed)
     return 0;
 }
 
-int kvb_scans_digest(kvb_pass *p, kvb_made *m)
+/* A later pass gives the bits of the first. */
+static int digest_compare(kvb_pass *p, kvb_made *m)
 {
     const kvb_fed *fed = m->fed;
     kvb_scans *s = p->scans;
@@ -316,7 +320,7 @@ int kvb_scans_digest(kvb_pass *p, kvb_made *m)
     return same ? 0 : kvb_pass_fail(p, KVB_CHECK_BOUND, "scan() gave other bits than in the first pass");
 }
 
-int kvb_scans_inputs(kvb_pass *p, kvb_made *m)
+static int inputs_compare(kvb_pass *p, kvb_made *m)
 {
     const kvb_scans *s = p->scans;
     char why[64];
@@ -336,14 +340,14 @@ static size_t row_of(const kvb_scan_problem *problem)
     return (size_t)problem->heads * problem->d_v;
 }
 
-int kvb_scans_fill(kvb_pass *p, kvb_made *m)
+static int outputs_fill(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan_problem *problem = &p->scans->call.args.problem;
     kvb_outputs_fill(p->scans->buffers[OUT].block, m->fed->n * row_of(problem), kvb_elem_bytes(problem->out_elem));
     return 0;
 }
 
-int kvb_scans_written(kvb_pass *p, kvb_made *m)
+static int outputs_written(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan *call = &p->scans->call.args;
     const kvb_scan_problem *problem = &call->problem;
@@ -357,13 +361,14 @@ int kvb_scans_written(kvb_pass *p, kvb_made *m)
     return kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
 }
 
-int kvb_scans_judged(kvb_pass *p, kvb_made *m)
+static int judged_ask(kvb_pass *p, kvb_made *m)
 {
     (void)m;
     return p->options->unjudged ? KVB_ENOUGH : 0;
 }
 
-int kvb_scans_follow(kvb_pass *p, kvb_made *m)
+/* In the first pass the oracle follows the call. */
+static int call_follow(kvb_pass *p, kvb_made *m)
 {
     kvb_scans *s = p->scans;
     const kvb_replay_options *o = p->options;
@@ -431,7 +436,7 @@ int kvb_scans_run(kvb_pass *p)
     return kvb_scan_call_run(&p->scans->call, p->scans->buffers[OUT].block);
 }
 
-int kvb_scans_dump(kvb_pass *p, kvb_made *m)
+static int call_dump(kvb_pass *p, kvb_made *m)
 {
     const kvb_scans *s = p->scans;
     if (p->options->dump && p->number == 0 &&
@@ -439,6 +444,20 @@ int kvb_scans_dump(kvb_pass *p, kvb_made *m)
         kvb_dump_scan(p, m->layer, &s->call.args, s->aside.poisoned ? s->aside.bytes : NULL, s->known);
     return 0;
 }
+
+const kvb_check_row kvb_scan_rows[] = {
+    {"cache-state", .before = state_prepare},
+    {"conduct", .after = kvb_pass_conduct},
+    {"guards", .before = slots_poison, .after = slots_restore, .always = true},
+    {"inputs", .after = inputs_compare},
+    {"written", .before = outputs_fill, .after = outputs_written},
+    {"margins", .after = kvb_pass_margins},
+    {"judged", .after = judged_ask},
+    {"bound", .after = call_follow},
+    {"bits", .after = digest_compare},
+    {"dump", .after = call_dump, .always = true},
+    {.name = NULL},
+};
 
 void kvb_scans_judge(const kvb_scans *s, const kvb_diff *attended, kvb_result *result)
 {

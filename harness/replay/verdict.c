@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
 #include "harness/replay/pass.h"
 #include "oracle/claim.h"
 #include "oracle/opinion.h"
@@ -305,6 +307,53 @@ int kvb_pass_fail(kvb_pass *p, kvb_check check, const char *why)
     int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->who, why);
     p->result->check = check;
     return error;
+}
+
+static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
+{
+    const uint64_t n = threads ? threads : allocations;
+    char what[320], did[64], times[48] = "";
+    kvb_heap_watch_words(threads, what, sizeof what);
+    if (threads)
+        snprintf(did, sizeof did, "a thread was started in %s or before it", p->what);
+    else
+        snprintf(did, sizeof did, "%s allocated or freed memory", p->what);
+    if (n > 1)
+        snprintf(times, sizeof times, " %" PRIu64 " times; the first", n);
+    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s%s: %s", p->trace->events[p->place->event].line,
+             p->who, did,
+             n > 1     ? times
+             : threads ? ""
+                       : " once",
+             what);
+}
+
+int kvb_pass_conduct(kvb_pass *p, kvb_made *m)
+{
+    const bool foreign = p->options->kernel->flags & KVB_KERNEL_FOREIGN,
+               counts = foreign && m->kind == KVB_CALL_ATTENDS && p->number == 0;
+    char why[256];
+    p->judging.foreign.calls += counts;
+    p->judging.foreign.allocations += counts ? m->allocations : 0;
+    /* An engine's threads can tidy up later, when a scan runs. */
+    if (!foreign && (m->allocations || m->threads) && !*p->misdeed)
+        misdeed_note(p, m->allocations, m->threads);
+    if (!m->returned)
+        return 0;
+    const char *name = m->returned < 0 ? strerrorname_np(-m->returned) : NULL;
+    snprintf(why, sizeof why, "%s returned %d%s%s%s%s%s", p->what, m->returned, name ? " (-" : "", name ? name : "",
+             name ? ", " : "", name ? strerror(-m->returned) : "",
+             name ? ")" : ": it is to return 0 or a negative errno");
+    return kvb_pass_fail(p, KVB_CHECK_RETURN, why);
+}
+
+int kvb_pass_margins(kvb_pass *p, kvb_made *m)
+{
+    char why[256];
+    (void)m;
+    return !p->options->knobs->no_guard && p->number == 0 && !kvb_guard_check(why, sizeof why)
+               ? kvb_pass_fail(p, KVB_CHECK_MARGINS, why)
+               : 0;
 }
 
 const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
