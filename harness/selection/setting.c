@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "harness/machine/team.h"
+#include "workloads/rng.h"
 #include "workloads/values.h"
 
 static const char *const outs[] = {[KVB_F32] = "f32", [KVB_F16] = "f16", [KVB_BF16] = "bf16"};
@@ -183,20 +184,11 @@ static void value_take(meetings *m, const kvb_settled *s, size_t axis, size_t va
         m->values[axis * VALUES + value] |= kvb_setting_bit(b, s->choice[b]);
 }
 
-/* splitmix64 */
-static uint64_t scatter(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 /* Gives n combinations the value with the most new pairs; those that cannot have it keep the run's own. */
 static void value_choose(meetings *m, const kvb_settled *s, size_t n, size_t axis)
 {
-    const uint64_t chance =
-        scatter(s->block * KVB_SETTING_AXES + axis + ((uint64_t)s->parts[1] << 32) + ((uint64_t)s->parts[2] << 48));
+    const uint64_t chance = kvb_rng_bits(
+        s->block * KVB_SETTING_AXES + axis + ((uint64_t)s->parts[1] << 32) + ((uint64_t)s->parts[2] << 48), 0);
     size_t best = 0, words = 0;
     uint32_t most = 0;
     for (size_t turn = 1; turn <= VALUES; turn++) { /* the run's own value, 0, comes last */
