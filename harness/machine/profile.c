@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,7 +268,7 @@ static int levels_measure(const kvb_machine_profile *profile, const kvb_team *te
     uint64_t bytes[KVB_LEVELS], most = 0;
     for (size_t i = 0; i < KVB_LEVELS; i++) {
         bytes[i] = kvb_working_set_total(profile->level, team->n, i);
-        most = bytes[i] > most ? bytes[i] : most;
+        most = larger(most, bytes[i]);
     }
     int error = most ? kvb_probe_memory_open(team, most, &memory) : 0;
     if (error || !most)
@@ -291,17 +290,14 @@ static int peaks_measure(kvb_machine_profile *profile, const kvb_team *team, dou
     for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS && !error; k++) {
         error = kvb_multiply_add_peak(team, k, seconds, &row->peak[k], profile->peak_unavailable[k],
                                       sizeof profile->peak_unavailable[k]);
-        if (error == -ENOTSUP)
-            error = 0;
+        error = error == -ENOTSUP ? 0 : error;
     }
     return error;
 }
 
 int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds)
 {
-    cpu_set_t before;
     assert(n <= KVB_PROFILE_THREADS);
-    bool bound = !sched_getaffinity(0, sizeof before, &before); /* false: more CPUs than the set holds */
     int error = 0;
     profile->n_rows = 0;
     for (uint32_t i = 0; i < n && !error; i++) {
@@ -317,8 +313,6 @@ int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *th
         kvb_threads_end(team);
         profile->n_rows += !error;
     }
-    if (bound)
-        sched_setaffinity(0, sizeof before, &before);
     return error;
 }
 
