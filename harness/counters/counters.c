@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "harness/counters/source.h"
+#include "harness/machine/profile.h"
 
 /*
  * The kernel's software events, through perf_event_open: of the calling thread and, by inheritance, of the threads that
@@ -71,14 +72,10 @@ static int event_open(uint64_t config, int leader, bool user_only)
 /* Writes the level of perf_event_paranoid, which limits what users may count. */
 static void paranoid_tell(char *to, size_t bytes)
 {
-    int level;
-    FILE *in = fopen("/proc/sys/kernel/perf_event_paranoid", "r");
-    if (in && fscanf(in, "%d", &level) == 1)
-        snprintf(to, bytes, "perf_event_paranoid %d", level);
-    else
-        snprintf(to, bytes, "perf_event_paranoid not to be read");
-    if (in)
-        fclose(in);
+    char level[16];
+    if (kvb_line_read("", "/proc/sys/kernel/perf_event_paranoid", level, sizeof level))
+        snprintf(level, sizeof level, "not to be read");
+    snprintf(to, bytes, "perf_event_paranoid %s", level);
 }
 
 static void event_add(perf *s, size_t i)
