@@ -55,11 +55,6 @@ static block *block_find(const void *start)
     return &all[i - 1];
 }
 
-static int registry_grow(void)
-{
-    return kvb_array_reserve(&blocks, &room, n_blocks + 1, sizeof *blocks);
-}
-
 /* Puts the block's bytes at the end of its pages and paints the slack. Before the block at most one page is painted: a
  * block fitted to less than it was made with has more slack, and painting all of it would take time. */
 static void block_place(block *b, size_t bytes)
@@ -75,7 +70,7 @@ static void block_place(block *b, size_t bytes)
 void *kvb_guard_alloc(const char *name, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (bytes > SIZE_MAX / 2 || registry_grow())
+    if (bytes > SIZE_MAX / 2 || kvb_array_reserve(&blocks, &room, n_blocks + 1, sizeof *blocks))
         return NULL;
     size_t touchable = round_up(bytes, page);
     char *mapping = mmap(NULL, touchable + 2 * FENCE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -89,8 +84,7 @@ void *kvb_guard_alloc(const char *name, size_t bytes)
         madvise(mapping + FENCE, touchable, MADV_HUGEPAGE); /* fewer page faults, where the system has such pages */
     block b = {.name = name, .low = mapping + FENCE, .high = mapping + FENCE + touchable};
     block_place(&b, bytes);
-    blocks[n_blocks] = b;
-    n_blocks++;
+    blocks[n_blocks++] = b;
     return b.start;
 }
 
