@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
-#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -248,35 +247,16 @@ void kvb_heap_watch_start(void)
     atomic_store(&watching, true);
 }
 
-/* Sets the excused addresses to those of the loaded object that holds *ctx. */
-static int object_find(struct dl_phdr_info *object, size_t bytes, void *ctx)
-{
-    const uintptr_t inside = *(const uintptr_t *)ctx;
-    uintptr_t from = UINTPTR_MAX, to = 0;
-    (void)bytes;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        const uintptr_t at = object->dlpi_addr + part->p_vaddr;
-        if (part->p_type != PT_LOAD)
-            continue;
-        from = at < from ? at : from;
-        to = at + part->p_memsz > to ? at + part->p_memsz : to;
-    }
-    if (inside < from || inside >= to)
-        return 0;
-    excused_from = from;
-    excused_to = to;
-    return 1;
-}
-
 static bool is_ours(const void *address);
 
 void kvb_heap_watch_excuse(const void *inside)
 {
-    uintptr_t at = (uintptr_t)inside;
+    struct dl_find_object object;
     excused_from = excused_to = 0;
-    if (inside && !is_ours((const char *)inside + 1))
-        dl_iterate_phdr(object_find, &at);
+    if (!inside || is_ours((const char *)inside + 1) || _dl_find_object((void *)(uintptr_t)inside, &object))
+        return;
+    excused_from = (uintptr_t)object.dlfo_map_start;
+    excused_to = (uintptr_t)object.dlfo_map_end;
 }
 
 uint64_t kvb_heap_watch_stop(void)
