@@ -14,13 +14,14 @@ static const kvb_pool_type *own_of(const kvb_pool_type *type)
     return ((const kvb_pool_wrap *)(const void *)type)->own;
 }
 
-/* Runs `call` while the pool has its own type. */
+/* Runs `call` while the pool has its own type; the pool may be const, as its type is changed back. */
 #define AS_OWN(pool, call)                                                                                             \
     do {                                                                                                               \
-        const kvb_pool_type *outer = (pool)->type, *own = own_of(outer);                                               \
-        (pool)->type = own;                                                                                            \
+        kvb_pool *changed = (kvb_pool *)(uintptr_t)(pool);                                                             \
+        const kvb_pool_type *outer = changed->type, *own = own_of(outer);                                              \
+        changed->type = own;                                                                                           \
         call;                                                                                                          \
-        (pool)->type = outer;                                                                                          \
+        changed->type = outer;                                                                                         \
     } while (0)
 
 static bool pass_supports(const kvb_pool_type *type, uint32_t dim, char *why, size_t why_bytes)
@@ -77,30 +78,26 @@ static void pass_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cell
 
 static void pass_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
 {
-    kvb_pool *changed = (kvb_pool *)(uintptr_t)pool; /* and changed back */
-    AS_OWN(changed, own->view(pool, cells, view));
+    AS_OWN(pool, own->view(pool, cells, view));
 }
 
 static size_t pass_reserved(const kvb_pool *pool)
 {
-    kvb_pool *changed = (kvb_pool *)(uintptr_t)pool;
     size_t bytes;
-    AS_OWN(changed, bytes = own->reserved(pool));
+    AS_OWN(pool, bytes = own->reserved(pool));
     return bytes;
 }
 
 static size_t pass_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n)
 {
-    kvb_pool *changed = (kvb_pool *)(uintptr_t)pool;
     size_t bytes;
-    AS_OWN(changed, bytes = own->raw_bytes(pool, cells, n));
+    AS_OWN(pool, bytes = own->raw_bytes(pool, cells, n));
     return bytes;
 }
 
 static void pass_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw)
 {
-    kvb_pool *changed = (kvb_pool *)(uintptr_t)pool;
-    AS_OWN(changed, own->read_raw(pool, cells, n, raw));
+    AS_OWN(pool, own->read_raw(pool, cells, n, raw));
 }
 
 static void pass_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
@@ -110,9 +107,8 @@ static void pass_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, co
 
 static bool pass_check_raw(const kvb_pool *pool, uint32_t n, const void *raw)
 {
-    kvb_pool *changed = (kvb_pool *)(uintptr_t)pool;
     bool right;
-    AS_OWN(changed, right = !own->check_raw || own->check_raw(pool, n, raw));
+    AS_OWN(pool, right = !own->check_raw || own->check_raw(pool, n, raw));
     return right;
 }
 
