@@ -190,30 +190,19 @@ static void round_but_one(const kvb_problem *problem, const float *q, double *ro
 }
 
 /* Rounds q to steps of by * (its largest element), as the fault declares. */
-static void round_coarse(const kvb_problem *problem, const float *q, double *rounded)
+static float coarse(float value, float largest)
 {
-    double largest = 0;
-    for (uint32_t d = 0; d < problem->k_dim; d++)
-        largest = fmax(largest, fabs((double)q[d]));
-    const double step = BY * largest;
-    for (uint32_t d = 0; d < problem->k_dim; d++)
-        rounded[d] = (double)(float)(step > 0 ? step * round((double)q[d] / step) : 0);
+    const double step = BY * (double)largest;
+    return (float)(step > 0 ? step * round((double)value / step) : 0);
 }
 
-static void multiply_coarse(kvb_attend *x)
+static void round_coarse(const kvb_problem *problem, const float *q, double *rounded)
 {
-    static float q[1u << 18];
-    static double row[4096];
-    const uint32_t dim = x->problem.k_dim;
-    const size_t rows = (size_t)x->problem.n_tok * x->problem.n_heads;
-    if (dim > sizeof row / sizeof *row || rows * dim > sizeof q / sizeof *q)
-        return;
-    for (size_t i = 0; i < rows; i++) {
-        round_coarse(&x->problem, x->q + i * dim, row);
-        for (uint32_t d = 0; d < dim; d++)
-            q[i * dim + d] = (float)row[d];
-    }
-    x->q = q;
+    float largest = 0;
+    for (uint32_t d = 0; d < problem->k_dim; d++)
+        largest = fmaxf(largest, fabsf(q[d]));
+    for (uint32_t d = 0; d < problem->k_dim; d++)
+        rounded[d] = (double)coarse(q[d], largest);
 }
 
 /* ---- witnesses --------------------------------------------------------------------------------------------------- */
@@ -300,8 +289,7 @@ const kvb_fault kvb_conduct_faults[] = {
     {"rounds-to-nothing", "q is rounded to steps of 0.9 of its largest element, as is declared and told",
      KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, batched-multi-seq seq f32 flash, calls none any flash",
      .by = 0.9,
-     KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, query.step), .rounds = round_coarse,
-            .before = multiply_coarse)},
+     KVB_IN(kernel, .declares_by = offsetof(kvb_arithmetic, query.step), .rounds = round_coarse, .q_element = coarse)},
     {"thread-idle", "the last thread does no work", KVB_CHECK_WRITTEN,
      "batched-multi-seq seq f32 flash 2, eagle-tree tree f16 openblas 2, plain-decode seq f32 reference 2",
      KVB_IN(kernel, .before = last_thread_idle)},
