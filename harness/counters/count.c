@@ -15,6 +15,16 @@
 #include "harness/command_line.h"
 #include "kernels/cpu.h"
 
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#define BUILT_WITH 1
+#else
+#define BUILT_WITH                      0
+#define RUNNING_ON_VALGRIND             0
+#define CALLGRIND_START_INSTRUMENTATION (void)0
+#define CALLGRIND_TOGGLE_COLLECT        (void)0
+#endif
+
 /* The modelled caches are the same on every machine, so counts from two machines can be compared. */
 #define MODEL_OPTIONS "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64"
 #define MODEL_TEXT    "D1 32 KiB 8-way, LL 8 MiB 16-way"
@@ -40,9 +50,6 @@ static int refuse(const char *const *threads)
     return several ? kvb_complain("run", KVB_EXIT_USAGE, "--count: only one thread can be counted; no --threads but 1")
                    : 0;
 }
-
-#if __has_include(<valgrind/callgrind.h>)
-#include <valgrind/callgrind.h>
 
 /* The log of this program's Callgrind; -1: there is none. */
 static int log_of_program(void)
@@ -71,6 +78,10 @@ int kvb_count_start(char **argv, const char *const *threads)
     size_t n = 0;
     if (refuse(threads))
         return KVB_EXIT_USAGE;
+    if (!BUILT_WITH)
+        return kvb_complain(
+            "run", KVB_EXIT_MACHINE,
+            "--count: unavailable: built without valgrind; install Debian's package valgrind and build again");
     char program[4096], log_option[32], log_text[16];
     if (log_of_program() >= 0) {
         json_object_seed(1); /* else jansson takes a random seed, which changes the order of frees, and addresses */
@@ -170,27 +181,3 @@ void kvb_count_read(pid_t child, kvb_result *result)
         log_read(text, child, result);
     free(text);
 }
-
-#else
-
-int kvb_count_start(char **argv, const char *const *threads)
-{
-    (void)argv;
-    if (refuse(threads))
-        return KVB_EXIT_USAGE;
-    return kvb_complain(
-        "run", KVB_EXIT_MACHINE,
-        "--count: unavailable: built without valgrind; install Debian's package valgrind and build again");
-}
-
-void kvb_count_open(void) {}
-
-void kvb_count_turn(void) {}
-
-void kvb_count_read(pid_t child, kvb_result *result)
-{
-    (void)child;
-    (void)result;
-}
-
-#endif
