@@ -132,11 +132,6 @@ static inline __attribute__((always_inline)) void triad(double *restrict a, cons
         a[i] = b[i] + s * c[i];
 }
 
-static void triad_portable(double *a, const double *b, const double *c, double s, size_t n)
-{
-    triad(a, b, c, s, n);
-}
-
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static void triad_avx512(double *a, const double *b, const double *c, double s,
                                                             size_t n)
@@ -155,7 +150,7 @@ const kvb_memory_kernel kvb_memory_kernels[] = {
     {"avx512", KVB_CPU_AVX512, read_avx512, triad_avx512},
     {"avx2", KVB_CPU_AVX2, read_avx2, triad_avx2},
 #endif
-    {"portable", KVB_CPU_PORTABLE, read_portable, triad_portable},
+    {"portable", KVB_CPU_PORTABLE, read_portable, triad},
     {NULL, KVB_CPU_PORTABLE, NULL, NULL},
 };
 
