@@ -129,13 +129,13 @@ static int digest_compare(kvb_pass *p, kvb_made *m)
     const uint64_t digest = o->untimed ? 0 : kvb_kernel_io_digest(&p->io, n, KVB_DIGEST_START); /* for passes to come */
     if (p->number == 0)
         j->digest = kvb_kernel_io_digest(&p->io, n, j->digest);
-    m->before = (kvb_written){digest, j->diff.rows, j->every.diff.rows, j->every.scanned};
+    m->before = (kvb_written){digest, j->diff.rows, j->opinions.rows, j->scanned};
     /* Over windowed pools each pass examines other rows. */
     if (p->number == 0 || p->window || digest != written->digest)
         return 0;
     j->diff.rows += written->rows;
-    j->every.diff.rows += written->opinions;
-    j->every.scanned += written->scanned;
+    j->opinions.rows += written->opinions;
+    j->scanned += written->scanned;
     return KVB_ENOUGH;
 }
 
@@ -143,9 +143,8 @@ static int digest_note(kvb_pass *p, kvb_made *m)
 {
     const kvb_judging *j = &p->judging;
     if (p->number == 0)
-        *written_of(p, m) =
-            (kvb_written){m->before.digest, j->diff.rows - m->before.rows, j->every.diff.rows - m->before.opinions,
-                          j->every.scanned - m->before.scanned};
+        *written_of(p, m) = (kvb_written){m->before.digest, j->diff.rows - m->before.rows,
+                                          j->opinions.rows - m->before.opinions, j->scanned - m->before.scanned};
     return 0;
 }
 
@@ -154,8 +153,8 @@ static int digest_note(kvb_pass *p, kvb_made *m)
 static int bound_check(kvb_pass *p, kvb_made *m)
 {
     int error = kvb_pass_judged(p, m);
-    for (size_t i = 0; i < m->judged.n && !error; i++) {
-        const kvb_expect *row = &m->judged.rows[i];
+    for (size_t i = 0; i < m->n_rows && !error; i++) {
+        const kvb_expect *row = &m->rows[i];
         const bool asked = kvb_pass_asks(p, m->fed->judged, row->query);
         p->judging.not_asked += !asked && p->number == 0;
         error = asked ? kvb_pass_judge_row(p, m, row, &p->judging.diff) : 0;
@@ -179,13 +178,12 @@ static size_t rows_due(const kvb_pass *p)
 static int filter_add(kvb_pass *p, kvb_made *m)
 {
     const kvb_problem *problem = &p->call.args.problem;
-    const kvb_judged *judged = &m->judged;
     const uint32_t n = m->fed->judged;
     size_t rows;
     const kvb_expect *own = kvb_oracle_rows(p->options->oracle, p->place->event, m->layer, &rows); /* the same rows */
-    for (size_t i = 0; i < judged->n && p->number == 0 && !p->window; i++)
+    for (size_t i = 0; i < m->n_rows && p->number == 0 && !p->window; i++)
         if (kvb_pass_asks(p, n, own[i].query))
-            kvb_filter_add(p->judging.filter, &own[i], &judged->rows[i], &judged->arithmetic, problem->out_elem,
+            kvb_filter_add(p->judging.filter, &own[i], &m->rows[i], &m->arithmetic, problem->out_elem,
                            kvb_kernel_io_row(&p->io, problem->n_tok - n + own[i].query, own[i].head));
     return 0;
 }
@@ -218,7 +216,7 @@ static bool has_failed(const kvb_pass *p)
 {
     return kvb_is_tolerated(p->options)
                ? kvb_closeness_share(&p->judging.foreign.call, &p->options->kernel->tolerance) > 1
-               : p->judging.diff.any_failed || p->judging.every.diff.any_failed;
+               : p->judging.diff.any_failed || p->judging.opinions.any_failed;
 }
 
 /* Is the pass judged and not timed, and all right so far? */

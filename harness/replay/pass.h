@@ -48,24 +48,6 @@ int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const
                            const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why,
                            size_t why_bytes);
 
-/* Every row of every call is examined. A row that the oracle's sample leaves out gets a second opinion
- * (oracle/opinion.h); where there is none, no element may be NaN or infinite. */
-
-struct kvb_pass;
-struct kvb_made;
-
-typedef struct kvb_every_row {
-    kvb_diff diff;    /* of second opinions */
-    uint64_t scanned; /* rows examined, in all passes */
-    uint64_t moved;   /* rows checked in full besides the sample, in all passes; each pass draws others */
-} kvb_every_row;
-
-/* Examines the outputs of the event's tokens, the last ones of the call. 0, or an error with its reason in the pass's
- * result. */
-int kvb_every_row_check(struct kvb_pass *pass, struct kvb_made *made);
-/* Adds the counts and the verdict of second opinions to the result. */
-void kvb_every_row_judge(struct kvb_pass *pass, kvb_result *result);
-
 /* The accounts of timed intervals. */
 typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
 
@@ -104,7 +86,9 @@ typedef struct kvb_foreign_calls {
 typedef struct kvb_judging {
     kvb_rounded *rounded;
     kvb_diff diff;
-    kvb_every_row every;
+    kvb_diff opinions;  /* second ones, of rows that the oracle's sample leaves out */
+    uint64_t scanned;   /* rows examined, in all passes */
+    uint64_t moved;     /* rows checked in full besides the sample, in all passes; each pass draws others */
     kvb_filter *filter; /* of the first pass; NULL: the oracle keeps no rows for it */
     kvb_foreign_calls foreign;
     uint64_t digest;      /* of the first pass' outputs */
@@ -217,13 +201,6 @@ double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);
  */
 typedef enum kvb_call_kind { KVB_CALL_ATTENDS, KVB_CALL_SCANS } kvb_call_kind;
 
-/* The oracle's rows for a call. */
-typedef struct kvb_judged {
-    const kvb_expect *rows; /* [n] */
-    size_t n;
-    kvb_arithmetic arithmetic; /* the kernel's declaration without the part that the rows already include */
-} kvb_judged;
-
 /* A call of a step's layer. */
 typedef struct kvb_made {
     kvb_call_kind kind;
@@ -234,8 +211,10 @@ typedef struct kvb_made {
     const kvb_scan_spec *states; /* SCANS */
     kvb_scan_part part;
     /* ATTENDS, while it is judged */
-    kvb_judged judged;
-    kvb_written before; /* digest: of this call; counts: before it */
+    const kvb_expect *rows; /* [n_rows] the oracle's */
+    size_t n_rows;
+    kvb_arithmetic arithmetic; /* the kernel's declaration without the part that the rows already include */
+    kvb_written before;        /* digest: of this call; counts: before it */
     /* after the call */
     int returned;
     uint64_t allocations, threads; /* calls of the heap in it; threads started since the kernel's supports() */
@@ -254,6 +233,13 @@ typedef struct kvb_check_row {
 int kvb_checks_open(kvb_pass *pass);
 void kvb_checks_report(kvb_pass *pass, kvb_result *result);
 void kvb_checks_close(kvb_pass *pass);
+
+/* Every row of every call is examined. A row that the oracle's sample leaves out gets a second opinion
+ * (oracle/opinion.h); where there is none, no element may be NaN or infinite. Looks at the outputs of the event's
+ * tokens, the last ones of the call. */
+int kvb_every_row_check(kvb_pass *pass, kvb_made *made);
+/* Adds the counts and the verdict of second opinions to the result. */
+void kvb_every_row_judge(kvb_pass *pass, kvb_result *result);
 
 /* Checks of either kind of call. What the kernel returned; notes allocations and threads started. */
 int kvb_pass_conduct(kvb_pass *pass, kvb_made *made);
@@ -275,7 +261,7 @@ static inline bool kvb_pass_asks(const kvb_pass *pass, uint32_t n, uint32_t quer
     return (uint64_t)pass->call.args.problem.n_tok + query >= n;
 }
 
-/* Fills made->judged for the last call. 0 or an error; a wrong declaration of the kernel's rounding ends the pass. */
+/* Fills in the rows and the arithmetic of the last call. 0 or an error; a wrong declaration of the kernel's rounding ends the pass. */
 int kvb_pass_judged(kvb_pass *pass, kvb_made *made);
 /* Compares one row of the call's outputs with the oracle. 0 or an error. */
 int kvb_pass_judge_row(kvb_pass *pass, const kvb_made *made, const kvb_expect *expect, kvb_diff *diff);

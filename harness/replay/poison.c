@@ -322,11 +322,11 @@ static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t w
     const kvb_expect *own = kvb_oracle_rows(p->options->oracle, p->place->event, layer, &rows);
     while (i < rows && !row_touched(p, &own[i], n, t))
         i++;
-    m->judged.n = 0;
+    m->n_rows = 0;
     int error = i < rows ? kvb_pass_judged(p, m) : 0; /* may solve the layer's rows again, for the kernel's q */
     p->judging.foreign.call = (kvb_closeness){0};
-    for (; i < m->judged.n && !*what && !error; i++) {
-        const kvb_expect *expect = &m->judged.rows[i];
+    for (; i < m->n_rows && !*what && !error; i++) {
+        const kvb_expect *expect = &m->rows[i];
         kvb_diff diff = {0};
         if (!row_touched(p, expect, n, t))
             continue;

@@ -404,19 +404,17 @@ static int pass_unheld(kvb_pass *p, uint32_t layer, const kvb_expect *e)
 
 int kvb_pass_judged(kvb_pass *p, kvb_made *m)
 {
-    kvb_judged *judged = &m->judged;
     char why[256];
-    judged->n = 0;
-    kvb_call_arithmetic(&p->call, &judged->arithmetic);
-    int error =
-        kvb_claim_check(&judged->arithmetic, why, sizeof why) ? kvb_pass_fail(p, KVB_CHECK_DECLARATION, why) : 0;
+    m->n_rows = 0;
+    kvb_call_arithmetic(&p->call, &m->arithmetic);
+    int error = kvb_claim_check(&m->arithmetic, why, sizeof why) ? kvb_pass_fail(p, KVB_CHECK_DECLARATION, why) : 0;
     if (error)
         return error;
-    error = kvb_rounded_rows(p->judging.rounded, &p->call.args, p->place->event, m->layer, &judged->arithmetic,
-                             &judged->rows, &judged->n, why, sizeof why);
+    error = kvb_rounded_rows(p->judging.rounded, &p->call.args, p->place->event, m->layer, &m->arithmetic, &m->rows,
+                             &m->n_rows, why, sizeof why);
     if (!error || !*why)
         return error;
-    judged->n = 0;
+    m->n_rows = 0;
     return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
 }
 
@@ -434,7 +432,7 @@ int kvb_pass_judge_row(kvb_pass *p, const kvb_made *m, const kvb_expect *expect,
         return error == -EILSEQ ? pass_unheld(p, expect->layer, expect) : error;
     diff->claim.k_dim = problem->k_dim;
     diff->claim.cells = problem->n_cells;
-    kvb_diff_row(diff, &actual, problem->v_dim, &m->judged.arithmetic, (double)problem->scale, (double)problem->softcap,
+    kvb_diff_row(diff, &actual, problem->v_dim, &m->arithmetic, (double)problem->scale, (double)problem->softcap,
                  problem->out_elem, kvb_kernel_io_row(&p->io, query, expect->head),
                  kvb_kernel_io_lse(&p->io, query, expect->head));
     pass_tolerate_row(p, query, expect->head, &actual.terms->o, sizeof *actual.terms / sizeof actual.terms->o);
@@ -472,7 +470,7 @@ static int call_scan(kvb_pass *p, const kvb_opinion_head *heads, const kvb_made 
             char why[160], where[32] = "the log-sum-exp";
             if (!kvb_pass_asks(p, n, i) || !is_finite(&heads[h / each], problem->out_elem))
                 continue;
-            p->judging.every.scanned++;
+            p->judging.scanned++;
             uint32_t c = not_finite_find(p, problem->n_tok - n + i, h);
             if (c > problem->v_dim)
                 continue;
@@ -492,9 +490,9 @@ static int row_check(kvb_pass *p, const kvb_opinion_head *head, const kvb_opinio
     uint32_t query = problem->n_tok - n + row->expect.query;
     if (!kvb_pass_asks(p, n, row->expect.query))
         return 0;
-    p->judging.every.scanned++;
+    p->judging.scanned++;
     pass_tolerate_row(p, query, row->expect.head, row->o, 1);
-    return kvb_opinion_diff(&p->judging.every.diff, head, row, problem->v_dim, arithmetic, (double)problem->scale,
+    return kvb_opinion_diff(&p->judging.opinions, head, row, problem->v_dim, arithmetic, (double)problem->scale,
                             (double)problem->softcap, problem->out_elem,
                             kvb_kernel_io_row(&p->io, query, row->expect.head),
                             kvb_kernel_io_lse(&p->io, query, row->expect.head));
@@ -515,11 +513,11 @@ static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, c
     int error = kvb_window_solve(p->window, &wanted, of, &actual);
     if (error)
         return error;
-    p->judging.every.moved++;
-    kvb_diff_row(&p->judging.every.diff, &actual, problem->v_dim, arithmetic, (double)problem->scale,
+    p->judging.moved++;
+    kvb_diff_row(&p->judging.opinions, &actual, problem->v_dim, arithmetic, (double)problem->scale,
                  (double)problem->softcap, problem->out_elem, kvb_kernel_io_row(&p->io, of->query, place->head),
                  kvb_kernel_io_lse(&p->io, of->query, place->head));
-    p->judging.every.diff.rows--; /* row_check() has counted the row */
+    p->judging.opinions.rows--; /* row_check() has counted the row */
     return 0;
 }
 
@@ -557,7 +555,7 @@ int kvb_every_row_check(kvb_pass *p, kvb_made *m)
     size_t rows;
     int error = 0;
     kvb_call_arithmetic(&p->call, &arithmetic);
-    p->judging.every.diff.again = p->judging.diff.again;
+    p->judging.opinions.again = p->judging.diff.again;
     if (p->window)
         return windowed_check(p, m, &arithmetic);
     if (!opinions)
@@ -572,9 +570,9 @@ int kvb_every_row_check(kvb_pass *p, kvb_made *m)
 
 void kvb_every_row_judge(kvb_pass *p, kvb_result *result)
 {
-    result->error.looked.opinion += p->judging.every.diff.rows / p->number;
-    result->error.looked.scanned += p->judging.every.scanned / p->number;
-    result->error.looked.moved = p->judging.every.moved;
+    result->error.looked.opinion += p->judging.opinions.rows / p->number;
+    result->error.looked.scanned += p->judging.scanned / p->number;
+    result->error.looked.moved = p->judging.moved;
     result->error.looked.seed = p->options->oracle->seed;
-    kvb_opinion_judge(&p->judging.every.diff, p->trace, !kvb_is_tolerated(p->options), result);
+    kvb_opinion_judge(&p->judging.opinions, p->trace, !kvb_is_tolerated(p->options), result);
 }
