@@ -54,16 +54,11 @@ static int threads_parse(machine *m)
 
 static int measure(const machine *m, kvb_machine_profile *profile)
 {
-    int error = 0;
     if (m->no_measure)
         return KVB_EXIT_OK;
     kvb_progress_start("machine", 0);
     kvb_progress_now("measuring bandwidths and peaks");
-    if (m->n_threads)
-        error = kvb_profile_measure_threads(profile, m->threads, (uint32_t)m->n_threads,
-                                            m->quick ? KVB_PROFILE_QUICK_SECONDS : KVB_PROFILE_SECONDS);
-    else
-        error = kvb_profile_measure(profile, m->quick);
+    const int error = kvb_profile_measure(profile, m->threads, (uint32_t)m->n_threads, m->quick);
     kvb_progress_end();
     return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot measure: %s", strerror(-error)) : KVB_EXIT_OK;
 }

@@ -295,6 +295,9 @@ static int peaks_measure(kvb_machine_profile *profile, const kvb_team *team, dou
     return error;
 }
 
+#define SECONDS       1.0 /* of one probe */
+#define QUICK_SECONDS 0.2
+
 int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds)
 {
     assert(n <= KVB_PROFILE_THREADS);
@@ -316,13 +319,16 @@ int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *th
     return error;
 }
 
-int kvb_profile_measure(kvb_machine_profile *profile, bool quick)
+int kvb_profile_measure(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, bool quick)
 {
-    uint32_t threads[KVB_PROFILE_THREADS], n = 0, cores = kvb_cores();
-    for (uint32_t t = 1; t < cores && n + 1 < KVB_PROFILE_THREADS && (!quick || t == 1); t *= 2)
-        threads[n++] = t;
-    threads[n++] = cores;
-    return kvb_profile_measure_threads(profile, threads, n, quick ? KVB_PROFILE_QUICK_SECONDS : KVB_PROFILE_SECONDS);
+    uint32_t usual[KVB_PROFILE_THREADS], cores = kvb_cores();
+    if (!n) {
+        for (uint32_t t = 1; t < cores && n + 1 < KVB_PROFILE_THREADS && (!quick || t == 1); t *= 2)
+            usual[n++] = t;
+        usual[n++] = cores;
+        threads = usual;
+    }
+    return kvb_profile_measure_threads(profile, threads, n, quick ? QUICK_SECONDS : SECONDS);
 }
 
 /* ---- the machine's limits in a manifest -------------------------------------------------------------------------- */

@@ -69,15 +69,13 @@ void kvb_working_sets_choose(struct hwloc_topology *topology, uint64_t available
 /* Bytes that all threads together probe at level i. */
 uint64_t kvb_working_set_total(const kvb_cache_level *level, uint32_t threads, size_t i);
 
-#define KVB_PROFILE_SECONDS       1.0 /* of one probe */
-#define KVB_PROFILE_QUICK_SECONDS 0.2
-
 /* Measures rows for these thread counts (1 .. cores, at most KVB_PROFILE_THREADS of them), each probe for `seconds` and
  * at least 5 samples. Levels that this machine lacks are skipped (their samples are 0). The caller's CPU binding is
  * restored. 0, -ENOMEM, or -EINVAL for more threads than cores. */
 int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds);
-/* The same for 1, 2, 4 .. cores and cores. quick: for 1 and cores only, below 20 s in all. */
-int kvb_profile_measure(kvb_machine_profile *profile, bool quick);
+/* The same with the usual seconds. quick: short probes. n 0: for 1, 2, 4 .. cores and cores; quick: for 1 and cores only,
+ * below 20 s in all. */
+int kvb_profile_measure(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, bool quick);
 
 /* Measures rows for these thread counts into a manifest: the machine's limits on the day of a run. If this fails, the
  * manifest does not change. */
