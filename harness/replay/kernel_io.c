@@ -255,31 +255,27 @@ uint64_t kvb_kernel_io_digest(const kvb_kernel_io *io, uint32_t n, uint64_t dige
 
 #define LINE 64u /* bytes */
 
-#if defined(__x86_64__)
 bool kvb_flush_available(char *why, size_t why_bytes)
 {
+#if defined(__x86_64__)
     (void)why, (void)why_bytes;
     return true; /* clflush came with SSE2 */
+#else
+    return kvb_why_set(false, why, why_bytes, "no instruction to flush a cache line is known for this processor");
+#endif
 }
 
 void kvb_block_flush(const void *block, size_t bytes)
 {
+#if defined(__x86_64__)
     const char *at = (const char *)((uintptr_t)block & ~(uintptr_t)(LINE - 1)), *end = (const char *)block + bytes;
     for (; at < end; at += LINE)
         _mm_clflush(at);
     _mm_mfence();
-}
 #else
-bool kvb_flush_available(char *why, size_t why_bytes)
-{
-    return kvb_why_set(false, why, why_bytes, "no instruction to flush a cache line is known for this processor");
-}
-
-void kvb_block_flush(const void *block, size_t bytes)
-{
     (void)block, (void)bytes;
-}
 #endif
+}
 
 /* Flushes a table of n units for each of n_kv_heads heads, if there is one. */
 static void table_flush(const void *base, size_t head_stride, size_t n, size_t unit_bytes, uint32_t n_kv_heads)

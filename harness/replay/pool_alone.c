@@ -698,22 +698,21 @@ static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes, ch
 int kvb_pool_alone(const kvb_pool_type *type, char *place, size_t place_bytes, char *why, size_t why_bytes)
 {
     const size_t rows = (size_t)CELLS * HEADS * MAX_DIM;
-    alone a = {.type = type, .format = type->format};
+    kvb_arena arena = {0};
+    alone a = {.type = type,
+               .format = type->format,
+               .rows = kvb_arena_take(&arena, rows, sizeof *a.rows),
+               .seen = kvb_arena_take(&arena, rows, sizeof *a.seen),
+               .before = kvb_arena_take(&arena, rows, sizeof *a.before),
+               .stored = kvb_arena_take(&arena, rows, sizeof *a.stored),
+               .size = kvb_arena_take(&arena, rows, sizeof *a.size),
+               .block = kvb_arena_take(&arena, 2 * (size_t)CELLS * MAX_DIM, sizeof *a.block)};
     char lack[256];
-    float *floats = malloc(3 * rows * sizeof *floats);
-    double *doubles = malloc((2 * rows + 2 * (size_t)CELLS * MAX_DIM) * sizeof *doubles);
-    int error = floats && doubles ? 0 : -ENOMEM;
-    a.rows = floats;
-    a.seen = error ? NULL : floats + rows;
-    a.before = error ? NULL : floats + 2 * rows;
-    a.stored = doubles;
-    a.size = error ? NULL : doubles + rows;
-    a.block = error ? NULL : doubles + 2 * rows;
+    int error = arena.failed ? -ENOMEM : 0;
     for (size_t i = 0; i < sizeof dims / sizeof *dims && !error; i++)
         if (!type->supports || type->supports(type, dims[i], lack, sizeof lack))
             error = dim_judge(&a, dims[i], place, place_bytes, why, why_bytes);
     free(a.scratch);
-    free(floats);
-    free(doubles);
+    kvb_arena_free(&arena);
     return error;
 }
