@@ -247,7 +247,11 @@ void kvb_heap_watch_start(void)
     atomic_store(&watching, true);
 }
 
-static bool is_ours(const void *address);
+static bool is_ours(const void *address)
+{
+    Dl_info info, own;
+    return dladdr((const char *)address - 1, &info) && dladdr(&first, &own) && info.dli_fbase == own.dli_fbase;
+}
 
 void kvb_heap_watch_excuse(const void *inside)
 {
@@ -278,12 +282,6 @@ static bool frame_words(const void *address, char *text, size_t bytes)
     else
         snprintf(text, bytes, "%s+%#tx", base, (const char *)address - 1 - (const char *)info.dli_fbase);
     return true;
-}
-
-static bool is_ours(const void *address)
-{
-    Dl_info info, own;
-    return dladdr((const char *)address - 1, &info) && dladdr(&first, &own) && info.dli_fbase == own.dli_fbase;
 }
 
 void kvb_heap_watch_words(bool thread, char *text, size_t bytes)
