@@ -105,7 +105,7 @@ void *kvb_buffer_fit(kvb_buffer *b, const kvb_memory_source *source, const char 
 void kvb_buffer_free(kvb_buffer *b, const kvb_memory_source *source)
 {
     kvb_memory_give(source, b->block, b->room);
-    *b = (kvb_buffer){NULL};
+    *b = (kvb_buffer){0};
 }
 
 void kvb_kernel_io_free(kvb_kernel_io *io)
