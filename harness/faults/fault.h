@@ -27,12 +27,12 @@ typedef struct kvb_wrong_kernel {
     bool bits;          /* the kernel gets masks as bit rows; implied by `sight` */
     void (*sight)(const kvb_fault_row *r);                    /* changes the cells that a query sees */
     size_t (*q_from)(const kvb_problem *problem, size_t row); /* takes a row of q from another row [n_tok][n_heads] */
-    float (*q_element)(float value, float largest); /* changes an element of q; largest magnitude of its row */
-    void (*k)(kvb_view *k), (*v)(kvb_view *v);      /* change a view */
-    void (*before)(kvb_attend *call);               /* changes the arguments of attend() */
-    void (*after)(const kvb_attend *call);          /* changes its outputs; call: with the unchanged arguments */
-    int returns;                                    /* in place of 0 */
-    void (*supports)(void);                         /* called before supports() */
+    float (*q_element)(float value, float largest);           /* changes an element; largest: |q| of its row */
+    void (*k)(kvb_view *k), (*v)(kvb_view *v);                /* change the views of K and of V */
+    void (*before)(kvb_attend *call);                         /* changes the arguments of attend() */
+    void (*after)(const kvb_attend *call); /* changes its outputs; call: with the unchanged arguments */
+    int returns;                           /* in place of 0 */
+    void (*supports)(void);                /* called before supports() */
     uint32_t scratch_halvings;
     void (*declares)(kvb_arithmetic *a);
     size_t declares_by;              /* offset of a double in kvb_arithmetic that is declared to be `by`; 0: none */
@@ -71,7 +71,7 @@ typedef struct kvb_fault_query {
 } kvb_fault_query;
 
 typedef struct kvb_wrong_cache {
-    uint32_t of;                             /* kinds of changes for which the next four hooks run: 1 << kind; 0: all */
+    uint32_t of; /* kinds of changes for which preparing() to adopted() run, 1 << kind; 0: all. query(): steps alone */
     void (*preparing)(kvb_fault_call *c);    /* store->group and store->options are restored after prepare() */
     void (*prepared)(kvb_fault_call *c);     /* after a prepare() without error */
     void (*query)(const kvb_fault_query *q); /* then, for each query of a step, the last one first */

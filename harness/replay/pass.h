@@ -261,7 +261,8 @@ static inline bool kvb_pass_asks(const kvb_pass *pass, uint32_t n, uint32_t quer
     return (uint64_t)pass->call.args.problem.n_tok + query >= n;
 }
 
-/* Fills in the rows and the arithmetic of the last call. 0 or an error; a wrong declaration of the kernel's rounding ends the pass. */
+/* Fills in the rows and the arithmetic of the last call. 0 or an error; a wrong declaration of the kernel's rounding ends
+ * the pass. */
 int kvb_pass_judged(kvb_pass *pass, kvb_made *made);
 /* Compares one row of the call's outputs with the oracle. 0 or an error. */
 int kvb_pass_judge_row(kvb_pass *pass, const kvb_made *made, const kvb_expect *expect, kvb_diff *diff);
