@@ -6,10 +6,12 @@
 #include <string.h>
 
 /* Combinations that many faults are planted in. */
-#define FORKS  "agent-fork seq f32 witness"
-#define SLABS  "agent-fork slab f32 witness"
-#define TREES  "eagle-tree tree f32 witness"
-#define SHIFTS "context-shift seq f32 flash"
+#define DECODES "plain-decode contiguous f32 witness"
+#define BATCHES "batched-multi-seq slab f32 witness"
+#define FORKS   "agent-fork seq f32 witness"
+#define SLABS   "agent-fork slab f32 witness"
+#define TREES   "eagle-tree tree f32 witness"
+#define SHIFTS  "context-shift seq f32 flash"
 
 #define HONEST   kvb_fault_here.cache
 #define OF(kind) (UINT32_C(1) << KVB_CHANGE_##kind)
@@ -488,19 +490,16 @@ static int lies_turned(kvb_store *store, kvb_spans *cells)
 
 const kvb_fault kvb_cache_faults[] = {
     {"sees-not-itself", "a query does not see its own token", KVB_CHECK_WITNESS,
-     "plain-decode contiguous f32 witness, " FORKS ", " TREES ", sink-window window f32 witness",
-     KVB_IN(cache, .query = own_unseen)},
+     DECODES ", " FORKS ", " TREES ", sink-window window f32 witness", KVB_IN(cache, .query = own_unseen)},
     {"sees-not-first", "a query does not see the first token of its sequence", KVB_CHECK_WITNESS,
-     "plain-decode contiguous f32 witness, " FORKS ", " SLABS ", " TREES, KVB_IN(cache, .query = first_unseen)},
+     DECODES ", " FORKS ", " SLABS ", " TREES, KVB_IN(cache, .query = first_unseen)},
     {"sees-one-more", "a query sees the cell behind its last", KVB_CHECK_WITNESS,
      FORKS ", batched-multi-seq slab f32 witness, " TREES, KVB_IN(cache, .query = one_more_seen)},
     {"sees-twice", "a query sees a stretch of cells twice", KVB_CHECK_WITNESS,
      FORKS ", batched-multi-seq seq f32 witness", KVB_IN(cache, .query = seen_twice)},
     {"rows-swapped", "rows of two new tokens lie in each other's cell", KVB_CHECK_WITNESS,
-     "batched-multi-seq seq f32 witness, batched-multi-seq slab f32 witness",
-     KVB_IN(cache, .of = BRINGS, .prepared = neighbours_swapped)},
-    {"shared-written", "a new row is written over the first one", KVB_CHECK_WITNESS,
-     "plain-decode contiguous f32 witness, batched-multi-seq slab f32 witness",
+     "batched-multi-seq seq f32 witness, " BATCHES, KVB_IN(cache, .of = BRINGS, .prepared = neighbours_swapped)},
+    {"shared-written", "a new row is written over the first one", KVB_CHECK_WITNESS, DECODES ", " BATCHES,
      KVB_IN(cache, .of = BRINGS, .prepared = over_first_cell)},
     {"fork-forgotten", "a fork holds nothing", KVB_CHECK_WITNESS, FORKS ", parallel-sample seq f32 witness",
      KVB_IN(cache, .of = OF(COPY), .adopting = skip)},
@@ -553,11 +552,9 @@ const kvb_fault kvb_cache_faults[] = {
      "batched-multi-seq seq f32 witness, " SLABS ", sliding-window window f32 witness",
      KVB_IN(cache, .query = from_first_cell)},
     {"sees-followers", "queries of one prompt see those behind them", KVB_CHECK_WITNESS,
-     "plain-decode contiguous f32 witness, " FORKS ", batched-multi-seq recompute f32 witness",
-     KVB_IN(cache, .query = followers_seen)},
+     DECODES ", " FORKS ", batched-multi-seq recompute f32 witness", KVB_IN(cache, .query = followers_seen)},
     {"sees-as-query-before", "a query sees what the one before it in the step sees", KVB_CHECK_WITNESS,
-     "batched-multi-seq slab f32 witness, plain-decode contiguous f32 witness",
-     KVB_IN(cache, .query = as_query_before)},
+     BATCHES ", " DECODES, KVB_IN(cache, .query = as_query_before)},
     {"change-refused", "a copy, removal or commit is refused", KVB_CHECK_PROTOCOL,
      FORKS ", batched-multi-seq slab f32 witness, " TREES, KVB_IN(cache, .of = ~BRINGS, .preparing = refuse)},
     {"step-refused", "a step is refused that was said to fit", KVB_CHECK_PROTOCOL,
@@ -568,8 +565,7 @@ const kvb_fault kvb_cache_faults[] = {
     {"copy-elsewhere", "a copy goes to the next sequence", KVB_CHECK_WITNESS, FORKS ", agent-fork seq f16 witness",
      KVB_IN(cache, .of = OF(COPY), .preparing = copy_elsewhere)},
     {"seen-moved-over", "with a step a row is copied over another that is seen", KVB_CHECK_WITNESS,
-     "sliding-window window f32 witness, plain-decode contiguous f32 witness, " FORKS,
-     KVB_IN(cache, .of = BRINGS, .prepared = move_over_seen)},
+     "sliding-window window f32 witness, " DECODES ", " FORKS, KVB_IN(cache, .of = BRINGS, .prepared = move_over_seen)},
     {"moves-backwards", "rows are copied last to first, some over others that are still to be copied",
      KVB_CHECK_WITNESS, TREES, KVB_IN(cache, .prepared = moves_backwards)},
     {"reorder-overwritten", "a reordering reads sources that it has overwritten", KVB_CHECK_WITNESS,

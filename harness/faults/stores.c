@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HONEST   kvb_fault_here.cache
 #define OF(kind) (UINT32_C(1) << KVB_CHANGE_##kind)
 
 /* ---- holders of pages, and the place to append ------------------------------------------------------------------- */
