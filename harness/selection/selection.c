@@ -10,9 +10,7 @@
 #include <string.h>
 
 #include "harness/machine/team.h"
-#include "harness/selection/registry.h"
 #include "kernels/kernels.h"
-#include "harness/command_line.h"
 #include "workloads/values.h"
 #include "workloads/files.h"
 

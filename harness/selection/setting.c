@@ -2,14 +2,13 @@
 /* The axes of settings, and a greedy choice over a table of pairs that have met. */
 #include "harness/selection/selection.h"
 
-#include "harness/knobs.h"
-
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/knobs.h"
 #include "harness/machine/team.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"
