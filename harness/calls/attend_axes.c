@@ -239,8 +239,9 @@ static bool loses_subnormals(const kvb_attend_space *s, const kvb_point *p)
     return (elem != KVB_F32 && elem != KVB_BF16) || !strcmp(kvb_point_word(&s->space, p, KVB_AT_OUT), "f16");
 }
 
-uint32_t kvb_attend_mutes(const kvb_attend_space *s, const kvb_point *p)
+uint32_t kvb_attend_mutes(const kvb_call_subject *subject, const kvb_point *p)
 {
+    const kvb_attend_space *s = subject->shapes;
     const char *values = kvb_point_word(&s->space, p, KVB_AT_VALUES);
     uint32_t mutes = p->at[KVB_AT_BLIND] && whole(s, p, KVB_AT_N_TOK) == 1 ? 1u << KVB_AT_BLIND : 0;
     if (!strcmp(values, "subnormal") && loses_subnormals(s, p))

@@ -64,7 +64,7 @@ typedef struct kvb_attend_shape {
     uint32_t threads;
     float sink; /* standard deviation of sink logits; 0: none */
     enum { KVB_BLIND_NONE, KVB_BLIND_FIRST, KVB_BLIND_LAST, KVB_BLIND_SOME } blind; /* queries that see nothing */
-    enum { KVB_ORDER_FIRST, KVB_ORDER_REPEATED, KVB_ORDER_AFTER_LARGER, KVB_ORDER_AFTER_SMALLER } order;
+    kvb_call_order order;
 } kvb_attend_shape;
 
 /* Reads a point. False with why: no call has these values together, whatever the kernel. */
@@ -77,10 +77,10 @@ kvb_problem kvb_attend_problem(const kvb_attend_shape *shape);
 /* Does the kernel take the call without mask expansion or staging? Else why. */
 bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *shape, char *why, size_t why_bytes);
 
-/* The axes that make zeros the right output of the call, as bits (kvb_point_rules): no query sees a cell, all of V is
+/* The axes that make zeros the right output of the call, as bits (kvb_call_subject): no query sees a cell, all of V is
  * subnormal and stored in a type without such numbers, or a sink outweighs all keys. A few other calls whose outputs
  * are zeros are not found. */
-uint32_t kvb_attend_mutes(const kvb_attend_space *space, const kvb_point *point);
+uint32_t kvb_attend_mutes(const kvb_call_subject *subject, const kvb_point *point);
 
 /* Estimated nanoseconds to make and judge the call. */
 double kvb_attend_cost(const kvb_attend_shape *shape);

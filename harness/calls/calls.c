@@ -18,6 +18,7 @@
 #include "harness/replay/child.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
+#include "workloads/files.h"
 #include "workloads/rng.h"
 
 /* ---- children that make calls: a timer ends a child in a call without end -------------------------------------- */
@@ -99,7 +100,7 @@ static bool still_fails(shrinking *s, const kvb_point *p, kvb_call_teams *teams)
         return false;
     s->now = *p;
     call_child_next(&s->place, 1, fmin(SECONDS, s->options->seconds));
-    const int error = s->subject->judge(s->subject, p, s->options->seed, teams, &verdict, why, sizeof why);
+    const int error = kvb_call_judge(s->subject, p, s->options->seed, teams, &verdict, why, sizeof why);
     call_child_next(&s->place, 0, 0);
     if (error || verdict.check == KVB_CHECK_NONE)
         return false;
@@ -134,8 +135,10 @@ static void child_main(void *ctx)
     kvb_call_teams_end(&teams);
 }
 
-void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
-                     kvb_call_verdict *verdict)
+/* Makes a failing point simpler, in children: sets each axis to the simplest value with which the call still fails, until
+ * no axis changes. *verdict: of the simplest point found. A crash or a hang is a failure, too. */
+static void point_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
+                         kvb_call_verdict *verdict)
 {
     shrinking *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED)
@@ -183,49 +186,6 @@ typedef struct part {
     uint32_t deaths;
 } part;
 
-/* ---- which calls ------------------------------------------------------------------------------------------------- */
-
-static bool rule_fits(const void *ctx, const kvb_point *p)
-{
-    const kvb_call_subject *s = ctx;
-    char why[256];
-    return s->fits(s, p, why, sizeof why);
-}
-
-static double rule_cost(const void *ctx, const kvb_point *p)
-{
-    const kvb_call_subject *s = ctx;
-    return s->cost(s, p);
-}
-
-static uint32_t rule_mutes(const void *ctx, const kvb_point *p)
-{
-    const kvb_call_subject *s = ctx;
-    return s->mutes ? s->mutes(s, p) : 0;
-}
-
-static kvb_point_rules rules_of(const kvb_call_subject *s)
-{
-    return (kvb_point_rules){rule_fits, rule_cost, rule_mutes, s};
-}
-
-static const kvb_call_subject *sorted;
-static int by_cost(const void *a, const void *b)
-{
-    const double x = sorted->cost(sorted, a), y = sorted->cost(sorted, b);
-    return (x > y) - (x < y);
-}
-
-int kvb_calls_choose(const kvb_call_subject *s, uint64_t seed, size_t most, bool only_cheap, kvb_point_cover *cover)
-{
-    const kvb_point_rules rules = rules_of(s);
-    const int error = kvb_points_choose(s->space, &rules, seed, most, only_cheap, cover);
-    sorted = s;
-    if (cover->n)
-        qsort(cover->points, cover->n, sizeof *cover->points, by_cost);
-    return error;
-}
-
 /* ---- in the child ---------------------------------------------------------------------------------------------- */
 
 static void wrong_note(part *t, uint64_t number, const kvb_point *p, const kvb_call_verdict *verdict)
@@ -244,7 +204,7 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
     t->now = *p;
     t->next = number + 1;
     call_child_next(&t->place, number, t->options->seconds);
-    const int error = t->subject->judge(t->subject, p, t->options->seed, teams, &verdict, why, sizeof why);
+    const int error = kvb_call_judge(t->subject, p, t->options->seed, teams, &verdict, why, sizeof why);
     if (error == -ENOTSUP) /* nothing can judge this format */
         return;
     if (error) {
@@ -296,21 +256,12 @@ static void points_keep(kvb_point_cover *cover, const kvb_point *least)
     cover->n = n;
 }
 
-/* Makes the part's calls of the list, cheap ones first. */
-static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
-{
-    for (uint64_t i = 0; i < cover->n && !t->error && !is_enough(t); i++)
-        if (is_own(t, i, cover->n) && i >= t->next)
-            call_make(t, i, &cover->points[i], teams);
-}
-
 static void random_make(part *t, uint64_t first, kvb_call_teams *teams)
 {
-    const kvb_point_rules rules = rules_of(t->subject);
     for (uint64_t i = 0; i < t->options->random && !t->error && !is_enough(t); i++) {
         uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i);
         kvb_point p;
-        if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject->space, &rules, &state, &p))
+        if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject, &state, &p))
             call_make(t, first + i, &p, teams);
     }
 }
@@ -330,8 +281,8 @@ static void calls_child_main(void *ctx)
         if (!t->error && t->index == 0 && t->next == 0)
             call_make(t, 0, &p, &teams);
     } else {
-        t->error = kvb_calls_choose(t->subject, kvb_rng_key(t->options->seed, 3), t->options->most,
-                                    t->options->only_cheap, &cover);
+        t->error = kvb_points_choose(t->subject, kvb_rng_key(t->options->seed, 3), t->options->most,
+                                     t->options->only_cheap, &cover);
         if (!t->error && t->options->among) {
             kvb_point least;
             t->error = kvb_point_parse(t->subject->space, t->options->among, &least, t->why, sizeof t->why);
@@ -340,8 +291,9 @@ static void calls_child_main(void *ctx)
         t->all = cover.n + t->options->random;
         t->cover = cover;
         t->cover.points = NULL;
-        if (!t->error)
-            chosen_make(t, &cover, &teams);
+        for (uint64_t i = 0; i < cover.n && !t->error && !is_enough(t); i++)
+            if (is_own(t, i, cover.n) && i >= t->next)
+                call_make(t, i, &cover.points[i], &teams);
         random_make(t, cover.n, &teams);
     }
     call_child_next(&t->place, 0, 0);
@@ -365,8 +317,7 @@ static int part_finish(part *t)
     kvb_call_verdict died;
     while (!error && !kvb_stopped && call_child_wait(t->pid, t->options->seconds, &t->place, &died)) {
         if (t->next == 0) { /* in supports(), before the first call */
-            snprintf(died.words + strlen(died.words), sizeof died.words - strlen(died.words),
-                     ", while it was asked which calls it takes");
+            kvb_list_add(died.words, sizeof died.words, ", ", "while it was asked which calls it takes");
             t->deaths = PART_DEATHS;
         }
         t->made++;
@@ -378,23 +329,21 @@ static int part_finish(part *t)
     return error ? error : kvb_stopped ? -EINTR : t->error;
 }
 
+/* "softcap=30,5 out=f16": values in this state. */
 static void axes_list(const kvb_space *space, const kvb_point_cover *cover, uint8_t state, char *text, size_t bytes)
 {
-    size_t n = 0;
     text[0] = '\0';
     for (uint32_t a = 0; a < space->n_axes; a++) {
-        uint32_t some = 0, of = kvb_axis_values(&space->axes[a]);
-        for (uint32_t i = 0; i < of; i++) {
-            if (cover->state[a][i] != state || n >= bytes)
+        const kvb_call_axis *axis = &space->axes[a];
+        bool named = false;
+        for (uint32_t i = 0; axis->values[i]; i++) {
+            if (cover->state[a][i] != state)
                 continue;
-            n += (size_t)snprintf(text + n, bytes - n, "%s%s%s",
-                                  some ? ","
-                                  : n  ? " "
-                                       : "",
-                                  some ? "" : space->axes[a].name, some ? "" : "=");
-            if (n < bytes)
-                n += (size_t)snprintf(text + n, bytes - n, "%s", space->axes[a].values[i]);
-            some++;
+            if (named)
+                kvb_list_add(text, bytes, ",", "%s", axis->values[i]);
+            else
+                kvb_list_add(text, bytes, " ", "%s=%s", axis->name, axis->values[i]);
+            named = true;
         }
     }
 }
@@ -429,22 +378,22 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
             r->axes.values_of = t->cover.values_of;
             r->axes.pairs = t->cover.pairs;
             r->axes.pairs_of = t->cover.pairs_of;
-            axes_list(s->space, &t->cover, 0, r->axes.declined, o->call ? 0 : sizeof r->axes.declined);
-            axes_list(s->space, &t->cover, 1, r->axes.uncovered, o->call ? 0 : sizeof r->axes.uncovered);
+            axes_list(s->space, &t->cover, o->call ? UINT8_MAX : 0, r->axes.declined, sizeof r->axes.declined);
+            axes_list(s->space, &t->cover, o->call ? UINT8_MAX : 1, r->axes.uncovered, sizeof r->axes.uncovered);
         }
     }
     r->axes.wrong = wrong;
     if (r->axes.calls == 0 && !wrong) {
         r->status = KVB_STATUS_SKIP;
         snprintf(r->reason, sizeof r->reason, "%s takes no call unchanged: every format or mask would be turned",
-                 s->kernel);
+                 s->kernel->name);
         r->rho = NAN;
         return;
     }
     if (!wrong)
         return;
     if (!o->as_found && (first->deaths < PART_DEATHS || first->next))
-        kvb_call_shrink(o, s, &first->first_point, &first->verdict);
+        point_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
     if (o->found)
         snprintf(o->found, KVB_CALL_TEXT, "%s", text);
@@ -454,9 +403,8 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     r->check = first->verdict.check;
     snprintf(r->reason, sizeof r->reason, "%.560s: %s", *text ? text : "the simplest call", first->verdict.words);
     if (!o->only_first)
-        snprintf(r->reason + strlen(r->reason), sizeof r->reason - strlen(r->reason),
-                 "; %" PRIu64 " of %" PRIu64 " calls are wrong%s", wrong, r->axes.calls,
-                 deaths ? ", the rest is left out after three that ended their process" : "");
+        kvb_list_add(r->reason, sizeof r->reason, "; ", "%" PRIu64 " of %" PRIu64 " calls are wrong%s", wrong,
+                     r->axes.calls, deaths ? ", the rest is left out after three that ended their process" : "");
     if (!*text) /* --call needs a word */
         snprintf(text, sizeof text, "%s=%s", s->space->axes[0].name, s->space->axes[0].values[0]);
     if (*o->command)

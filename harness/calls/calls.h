@@ -31,17 +31,4 @@ typedef struct kvb_calls_options {
 int kvb_calls_judge(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_result *result, char *why,
                     size_t why_bytes);
 
-/* Chooses the calls for pairs, cheapest first. Arguments and return value: as for kvb_points_choose(). */
-int kvb_calls_choose(const kvb_call_subject *subject, uint64_t seed, size_t most, bool only_cheap,
-                     kvb_point_cover *cover);
-
-/* ---- shrinking ---- */
-
-/*
- * Makes a failing point simpler, in children: sets each axis to the simplest value with which the call still fails,
- * until no axis changes. *verdict: of the simplest point found. A crash or a hang is a failure, too.
- */
-void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
-                     kvb_call_verdict *verdict);
-
 #endif

@@ -106,8 +106,8 @@ uint64_t kvb_point_key(const kvb_space *space, const kvb_point *point, uint64_t 
 #define CHEAP 20e6 /* pairs that have a cheaper call come first */
 
 typedef struct choice {
+    const kvb_call_subject *subject;
     const kvb_space *space;
-    const kvb_point_rules *rules;
     kvb_point_cover *cover;
     uint32_t first[KVB_CALL_AXES + 1]; /* number of an axis' first value among all values */
     uint32_t n_values;
@@ -124,9 +124,15 @@ static uint8_t *met_of(const choice *c, uint32_t a, uint32_t i, uint32_t b, uint
     return &c->met[u < v ? (size_t)u * c->n_values + v : (size_t)v * c->n_values + u];
 }
 
-static bool fits(const choice *c, const kvb_point *p)
+static bool fits(const kvb_call_subject *subject, const kvb_point *p)
 {
-    return c->rules->fits(c->rules->ctx, p);
+    char why[256];
+    return subject->fits(subject, p, why, sizeof why);
+}
+
+static double cost_of(const choice *c, const kvb_point *p)
+{
+    return c->subject->cost(c->subject, p);
 }
 
 static uint32_t values_of(const choice *c, uint32_t axis)
@@ -136,7 +142,7 @@ static uint32_t values_of(const choice *c, uint32_t axis)
 
 static uint32_t mutes_of(const choice *c, const kvb_point *p)
 {
-    return c->rules->mutes ? c->rules->mutes(c->rules->ctx, p) : 0;
+    return c->subject->mutes ? c->subject->mutes(c->subject, p) : 0;
 }
 
 /* Does a call with these mutes test the values of two axes together? a = b: does it test the value of this axis? */
@@ -168,22 +174,22 @@ static bool held_shows(const choice *c, const kvb_point *p, const bool held[KVB_
 static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES])
 {
     const uint32_t n = c->space->n_axes;
-    const double dearest = fmax(CHEAP, c->rules->cost(c->rules->ctx, p));
+    const double dearest = fmax(CHEAP, cost_of(c, p));
     const uint32_t start = kvb_draw_below(&c->rng, n);
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t axis = (start + k) % n;
         if (held[axis])
             continue;
         kvb_point best = *p;
-        double most = axis_gain(c, p, axis) / c->rules->cost(c->rules->ctx, p);
+        double most = axis_gain(c, p, axis) / cost_of(c, p);
         for (uint32_t v = 0; v < values_of(c, axis); v++) {
             kvb_point other = *p;
             other.at[axis] = (uint8_t)v;
             const uint32_t gain = axis_gain(c, &other, axis);
             if (gain == 0 || v == p->at[axis])
                 continue;
-            const double cost = c->rules->cost(c->rules->ctx, &other), worth = gain / cost;
-            if (worth > most && cost <= dearest && held_shows(c, &other, held) && fits(c, &other)) {
+            const double cost = cost_of(c, &other), worth = gain / cost;
+            if (worth > most && cost <= dearest && held_shows(c, &other, held) && fits(c->subject, &other)) {
                 most = worth;
                 best = other;
             }
@@ -206,7 +212,7 @@ static bool point_find(choice *c, const bool held[KVB_CALL_AXES], kvb_point *p)
                        : random && kvb_draw_below(&c->rng, c->space->n_axes) < some
                            ? (uint8_t)kvb_draw_below(&c->rng, values_of(c, a))
                            : base->at[a];
-        if (held_shows(c, p, held) && fits(c, p))
+        if (held_shows(c, p, held) && fits(c->subject, p))
             return true;
     }
     *p = wanted;
@@ -236,7 +242,7 @@ static int call_add(choice *c, kvb_point p, const bool held[KVB_CALL_AXES], doub
 {
     if (!point_find(c, held, &p))
         return 0;
-    if (c->rules->cost(c->rules->ctx, &p) > dearest)
+    if (cost_of(c, &p) > dearest)
         return 1;
     point_improve(c, &p, held);
     return point_take(c, &p) ? -ENOMEM : 1;
@@ -308,33 +314,37 @@ static void cover_count(choice *c)
         }
 }
 
-static void bases_read(choice *c)
-{
-    char why[256];
-    c->n_bases = 1; /* the simplest call */
-    for (uint32_t i = 0; c->space->bases && c->space->bases[i] && c->n_bases < BASES; i++)
-        if (!kvb_point_parse(c->space, c->space->bases[i], &c->bases[c->n_bases], why, sizeof why))
-            c->n_bases++;
-}
-
 /* Takes the bases that fit, unchanged: no value of another axis hides a fault at theirs. */
 static int bases_take(choice *c, size_t most)
 {
     int error = 0;
     for (uint32_t i = 1; i < c->n_bases && !error && !is_full(c, most); i++)
-        error = fits(c, &c->bases[i]) ? point_take(c, &c->bases[i]) : 0;
+        error = fits(c->subject, &c->bases[i]) ? point_take(c, &c->bases[i]) : 0;
     return error;
 }
 
-int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most, bool only_cheap,
+static const kvb_call_subject *sorted;
+
+static int by_cost(const void *a, const void *b)
+{
+    const double x = sorted->cost(sorted, a), y = sorted->cost(sorted, b);
+    return (x > y) - (x < y);
+}
+
+int kvb_points_choose(const kvb_call_subject *subject, uint64_t seed, size_t most, bool only_cheap,
                       kvb_point_cover *cover)
 {
-    choice c = {.space = space, .rules = rules, .cover = cover, .rng = seed};
+    const kvb_space *space = subject->space;
+    choice c = {.subject = subject, .space = space, .cover = cover, .rng = seed};
+    char why[256];
     *cover = (kvb_point_cover){.points = NULL};
     for (uint32_t a = 0; a < space->n_axes; a++)
         c.first[a + 1] = c.first[a] + kvb_axis_values(&space->axes[a]);
     c.n_values = c.first[space->n_axes];
-    bases_read(&c);
+    c.n_bases = 1; /* the simplest call */
+    for (uint32_t i = 0; space->bases && space->bases[i] && c.n_bases < BASES; i++)
+        if (!kvb_point_parse(space, space->bases[i], &c.bases[c.n_bases], why, sizeof why))
+            c.n_bases++;
     c.met = calloc((size_t)c.n_values * c.n_values + 1, 1);
     if (!c.met)
         return -ENOMEM;
@@ -348,11 +358,15 @@ int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint
             pairs_cover(&c, only_cheap ? 1 : most, INFINITY); /* only_cheap: takes none, but finds which pairs exist */
     cover_count(&c);
     free(c.met);
+    sorted = subject;
+    if (cover->n)
+        qsort(cover->points, cover->n, sizeof *cover->points, by_cost);
     return error;
 }
 
-bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64_t *state, kvb_point *point)
+bool kvb_point_draw(const kvb_call_subject *subject, uint64_t *state, kvb_point *point)
 {
+    const kvb_space *space = subject->space;
     for (uint32_t try = 0; try < 100 * TRIES; try++) {
         /* some axes keep their simplest value: if all are random, few points fit */
         const uint32_t eighths = 1 + kvb_draw_below(state, 8);
@@ -360,8 +374,8 @@ bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64
             point->at[a] =
                 (uint8_t)(kvb_draw_below(state, 8) < eighths ? kvb_draw_below(state, kvb_axis_values(&space->axes[a]))
                                                              : 0);
-        if (rules->fits(rules->ctx, point) &&
-            kvb_draw_below(state, 1u << 20) < (1u << 20) * pow(EASY / rules->cost(rules->ctx, point), 2))
+        if (fits(subject, point) &&
+            kvb_draw_below(state, 1u << 20) < (1u << 20) * pow(EASY / subject->cost(subject, point), 2))
             return true;
     }
     return false;

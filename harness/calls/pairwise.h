@@ -59,19 +59,24 @@ int kvb_point_parse(const kvb_space *space, const char *text, kvb_point *point, 
 /* A key of the point's words and the seed. Values that plug-ins add do not change the key of other calls. */
 uint64_t kvb_point_key(const kvb_space *space, const kvb_point *point, uint64_t seed);
 
-/* Which points are calls, and their cost. */
-typedef struct kvb_point_rules {
-    bool (*fits)(const void *ctx, const kvb_point *point);
-    double (*cost)(const void *ctx, const kvb_point *point); /* about, in nanoseconds; above 0 */
+/* A kernel with its space of calls. */
+typedef struct kvb_call_subject {
+    const kvb_space *space;
+    const struct kvb_kernel *kernel;
+    const struct kvb_trial_kind *kind; /* attention or scan: how its calls are made and judged (subject.h) */
+    const void *shapes;                /* for the functions below */
+    /* Does the kernel take the point's call? Else why. */
+    bool (*fits)(const struct kvb_call_subject *subject, const kvb_point *point, char *why, size_t why_bytes);
+    /* About, in nanoseconds; above 0. */
+    double (*cost)(const struct kvb_call_subject *subject, const kvb_point *point);
     /* Axes whose values make zeros the right output, as bits. Such a call tests no value of another axis and covers
      * none. NULL: no axis does. */
-    uint32_t (*mutes)(const void *ctx, const kvb_point *point);
-    const void *ctx;
-} kvb_point_rules;
+    uint32_t (*mutes)(const struct kvb_call_subject *subject, const kvb_point *point);
+} kvb_call_subject;
 
 /* The chosen calls and their coverage. */
 typedef struct kvb_point_cover {
-    kvb_point *points; /* [n] in order of choice; owned */
+    kvb_point *points; /* [n] cheapest first; owned */
     size_t n;
     uint32_t values, values_of; /* values that are covered, and that some call can have */
     uint64_t pairs, pairs_of;   /* the same for pairs of values */
@@ -81,11 +86,11 @@ typedef struct kvb_point_cover {
 
 /* Chooses at most `most` calls (0: enough for all): for every value, then for pairs with cheap calls, then, unless
  * only_cheap, for the other pairs. 0 or -ENOMEM. The caller frees cover->points, also after an error. */
-int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most, bool only_cheap,
+int kvb_points_choose(const kvb_call_subject *subject, uint64_t seed, size_t most, bool only_cheap,
                       kvb_point_cover *cover);
 
 /* Draws a random point that fits; costly ones are rare. False: none was found. state: of a random number generator. */
-bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64_t *state, kvb_point *point);
+bool kvb_point_draw(const kvb_call_subject *subject, uint64_t *state, kvb_point *point);
 
 /* A random whole number below n; the state moves on. n = 0: 0. */
 static inline uint32_t kvb_draw_below(uint64_t *state, uint32_t n)

@@ -32,7 +32,7 @@ typedef struct kvb_scan_shape {
     uint32_t gap;   /* unused bytes between slots */
     uint32_t align; /* bytes: inputs and out begin at a multiple of this and of no larger power of two below 64 */
     uint32_t threads;
-    enum { KVB_SCAN_FIRST, KVB_SCAN_REPEATED, KVB_SCAN_AFTER_LARGER, KVB_SCAN_AFTER_SMALLER } order;
+    kvb_call_order order;
 } kvb_scan_shape;
 
 /* Reads a point. False with why: no call has these values together, whatever the kernel. */

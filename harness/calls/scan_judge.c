@@ -21,17 +21,18 @@
 #include "workloads/array.h"
 #include "workloads/rng.h"
 
-#define COLUMNS        16u /* most columns of a head's state that are judged at once */
-#define NAN_BYTE       0xff
-#define EXACT_PRODUCTS 1e6 /* products of the columns that are repeated to the bit */
-#define RING           4u  /* slots of states in the middle of a sequence */
+#define COLUMNS  16u /* most columns of a head's state that are judged at once */
+#define NAN_BYTE 0xff
+#define RING     4u /* slots of states in the middle of a sequence */
 
 /* A scan call: inputs, states in slots, sequences over them, all drawn by a key. */
 typedef struct scan_scene {
     kvb_scan_shape shape;
     kvb_scan call; /* out is filled with the NaN of kernel_io.h before each run */
     size_t out_bytes, states_bytes;
-    char *before; /* slots before the call: a state in those that it reads, NaN everywhere else */
+    char *before;         /* slots before the call: a state in those that it reads, NaN everywhere else */
+    int hidden;           /* the byte that fills slots that the call must not read */
+    kvb_scan_order order; /* declared */
     /* [slots] */
     bool *read, *written; /* read: before a token of the call writes the slot */
     uint32_t *writer;     /* last token that writes the slot */
@@ -215,7 +216,7 @@ static void normals_fill(values *v, float *x, size_t n, double factor)
 
 static void *input(scan_scene *s, const char *name, size_t elements)
 {
-    return kvb_call_buffer(&s->buffers, name, elements * sizeof(float), s->shape.align, true);
+    return kvb_call_buffer(&s->buffers, name, elements * sizeof(float), s->shape.align, KVB_CALL_INPUT);
 }
 
 static int inputs_make(scan_scene *s, values *v)
@@ -266,9 +267,9 @@ static int states_fill(scan_scene *s, values *v)
 
 /* ---- the scene ------------------------------------------------------------------------------------------------- */
 
-/* Gives the call this team, and scratch for it. 0 or -ENOMEM. */
-static int scene_team(scan_scene *s, const kvb_kernel *kernel, const kvb_team *team)
+static int scene_team(void *scene, const kvb_kernel *kernel, const kvb_team *team)
 {
+    scan_scene *s = scene;
     const size_t bytes = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&s->call.problem, team->n) : 0;
     const int error = kvb_call_scratch(&s->buffers, bytes);
     s->call.scratch = s->buffers.scratch;
@@ -285,13 +286,13 @@ static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, con
     const uint32_t slots = kvb_scan_shape_slots(shape);
     uint64_t rng = kvb_rng_key(key, 1), places = kvb_rng_key(key, 3);
     values v = {.key = kvb_rng_key(key, 2), .shape = &s->shape};
-    *s = (scan_scene){.shape = *shape};
+    *s = (scan_scene){.shape = *shape, .hidden = NAN_BYTE};
     s->call.problem = *p;
     s->call.states = (kvb_scan_states){.slot_bytes = kvb_scan_shape_bytes(shape), .slots = slots};
     s->states_bytes = slots * s->call.states.slot_bytes;
     s->out_bytes = (size_t)p->n_tok * p->heads * p->d_v * kvb_elem_bytes(p->out_elem);
-    s->call.states.base = kvb_call_buffer(&s->buffers, "states", s->states_bytes, 64, false);
-    s->call.out = kvb_call_buffer(&s->buffers, "out", s->out_bytes, shape->align, false);
+    s->call.states.base = kvb_call_buffer(&s->buffers, "states", s->states_bytes, 64, KVB_CALL_OUTPUT);
+    s->call.out = kvb_call_buffer(&s->buffers, "out", s->out_bytes, shape->align, KVB_CALL_OUTPUT);
     s->call.from = s->from = input(s, "from", p->n_tok);
     s->call.to = s->to = input(s, "to", p->n_tok);
     s->read = kvb_arena_take(&s->arena, slots, sizeof *s->read);
@@ -313,15 +314,15 @@ static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, con
     return error ? error : scene_team(s, kernel, team);
 }
 
-static void scene_close(scan_scene *s)
+static void scene_close(void *scene)
 {
+    scan_scene *s = scene;
     kvb_call_buffers_free(&s->buffers);
     kvb_arena_free(&s->arena);
-    *s = (scan_scene){.before = NULL};
 }
 
-/* Resets out and the slots before a call. hidden: the byte that fills slots that the call must not read. */
-static void scene_reset(scan_scene *s, int hidden)
+/* Resets out and the slots before a call. */
+static void scene_reset(scan_scene *s)
 {
     const kvb_scan_states *states = &s->call.states;
     const size_t elem = kvb_elem_bytes(s->call.problem.out_elem);
@@ -331,50 +332,33 @@ static void scene_reset(scan_scene *s, int hidden)
         if (s->read[slot])
             memcpy(at, s->before + slot * states->slot_bytes, states->slot_bytes);
         else
-            memset(at, hidden, states->slot_bytes);
+            memset(at, s->hidden, states->slot_bytes);
     }
-}
-
-/* ---- the trial ------------------------------------------------------------------------------------------------- */
-
-/* The call under judgement. */
-typedef struct trial {
-    const kvb_kernel *kernel;
-    scan_scene scene;
-    char *made; /* out of the first run, then its slots */
-    kvb_call_verdict *verdict;
-    kvb_call_teams *teams;
-    uint64_t key;
-} trial;
-
-static bool has_failed(const trial *x)
-{
-    return x->verdict->check != KVB_CHECK_NONE;
 }
 
 /* ---- one run of the kernel --------------------------------------------------------------------------------------- */
 
-static void written_check(trial *x)
+static void written_check(kvb_call_trial *x)
 {
-    const kvb_scan_problem *p = &x->scene.call.problem;
-    const size_t bytes = kvb_elem_bytes(p->out_elem), n = x->scene.out_bytes / bytes;
-    const size_t left = kvb_outputs_left(x->scene.call.out, n, bytes), row = left / p->d_v;
+    const scan_scene *s = x->scene;
+    const kvb_scan_problem *p = &s->call.problem;
+    const size_t bytes = kvb_elem_bytes(p->out_elem), n = s->out_bytes / bytes;
+    const size_t left = kvb_outputs_left(s->call.out, n, bytes), row = left / p->d_v;
     if (left < n)
         kvb_call_wrong(x->verdict, KVB_CHECK_WRITTEN, "out of token %zu, head %zu, channel %zu is left unwritten",
                        row / p->heads, row % p->heads, left % p->d_v);
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(kvb_output_value(p->out_elem, x->scene.call.out, i))) {
+        if (!isfinite(kvb_output_value(p->out_elem, s->call.out, i))) {
             kvb_call_wrong(x->verdict, KVB_CHECK_FINITE, "out of token %zu, head %zu, channel %zu is not finite",
                            i / p->d_v / p->heads, i / p->d_v % p->heads, i % p->d_v);
             return;
         }
 }
 
-/* Checks that the slots to write hold finite states, and that no other byte has changed. hidden: as in scene_reset().
- */
-static void slots_check(trial *x, int hidden)
+/* Checks that the slots to write hold finite states, and that no other byte has changed. */
+static void slots_check(kvb_call_trial *x)
 {
-    const scan_scene *s = &x->scene;
+    const scan_scene *s = x->scene;
     const kvb_scan_problem *p = &s->call.problem;
     const size_t bytes = s->call.states.slot_bytes, n = (size_t)p->heads * p->d_k * p->d_v,
                  used = n * kvb_elem_bytes(p->state_elem);
@@ -390,26 +374,34 @@ static void slots_check(trial *x, int hidden)
             }
         bool same = !s->read[slot] || !memcmp(at + kept, was + kept, bytes - kept);
         for (size_t i = kept; i < bytes && !s->read[slot] && same; i++)
-            same = (unsigned char)at[i] == hidden;
+            same = (unsigned char)at[i] == s->hidden;
         if (!same)
             kvb_call_wrong(x->verdict, KVB_CHECK_MARGINS, "scan() wrote %s slot %u%s", kept ? "behind" : "to", slot,
                            kept ? "'s state" : ", which no token leaves its state in");
     }
 }
 
-static int call_make(void *ctx)
+static void begin(kvb_call_trial *x)
 {
-    const trial *x = ctx;
-    return x->kernel->scan->scan(&x->scene.call);
+    scene_reset(x->scene);
 }
 
-/* Makes the call, and checks what needs no oracle. */
-static void kernel_run(trial *x, int hidden)
+static int run(kvb_call_trial *x)
 {
-    scene_reset(&x->scene, hidden);
-    kvb_call_watch(&x->scene.buffers, "scan()", call_make, x, false, x->verdict);
-    slots_check(x, hidden);
+    const scan_scene *s = x->scene;
+    return x->kernel->scan->scan(&s->call);
+}
+
+static void look(kvb_call_trial *x)
+{
+    slots_check(x);
     written_check(x);
+}
+
+static int hide(kvb_call_trial *x, bool hidden)
+{
+    ((scan_scene *)x->scene)->hidden = hidden ? NAN_BYTE : 0;
+    return 0;
 }
 
 /* ---- comparing with the oracle ----------------------------------------------------------------------------------- */
@@ -425,9 +417,9 @@ typedef struct lane {
     kvb_arena arena;
 } lane;
 
-static int lane_open(const trial *x, lane *l)
+static int lane_open(const scan_scene *s, lane *l)
 {
-    const kvb_scan *call = &x->scene.call;
+    const kvb_scan *call = &s->call;
     const kvb_scan_problem *p = &call->problem;
     l->problem = *p;
     l->problem.d_v = l->n;
@@ -438,18 +430,17 @@ static int lane_open(const trial *x, lane *l)
     return l->now && !l->arena.failed ? 0 : -ENOMEM;
 }
 
-static void lane_close(const trial *x, lane *l)
+static void lane_close(const scan_scene *s, lane *l)
 {
-    for (uint32_t slot = 0; l->left && slot < x->scene.call.states.slots; slot++)
+    for (uint32_t slot = 0; l->left && slot < s->call.states.slots; slot++)
         kvb_recurrence_close(l->left[slot]);
     kvb_recurrence_close(l->now);
     kvb_arena_free(&l->arena);
 }
 
 /* Begins a run with this slot: the state that the call left there, or the one from before the call. */
-static void lane_begin(const trial *x, lane *l, uint32_t slot)
+static void lane_begin(const scan_scene *s, lane *l, uint32_t slot)
 {
-    const scan_scene *s = &x->scene;
     const kvb_scan_problem *p = &s->call.problem;
     const size_t bytes = kvb_elem_bytes(p->state_elem);
     if (slot != KVB_SCAN_ZERO && l->left[slot]) {
@@ -496,15 +487,15 @@ static int lane_leave(lane *l, uint32_t slot)
 typedef void lane_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at);
 
 /* Calls take for the outputs of all tokens, then for the states in slots. */
-static int lane_follow(const trial *x, lane *l, lane_take *take, void *ctx)
+static int lane_follow(const scan_scene *s, lane *l, lane_take *take, void *ctx)
 {
-    const kvb_scan *call = &x->scene.call;
+    const kvb_scan *call = &s->call;
     const kvb_scan_problem *p = &call->problem;
     kvb_diff_place place = {.head = l->head, .channel = l->first};
-    int error = lane_open(x, l);
+    int error = lane_open(s, l);
     for (uint32_t t = 0, end; t < p->n_tok && !error; t = end) {
         end = kvb_scan_run_end(call, t);
-        lane_begin(x, l, kvb_scan_source(call, t));
+        lane_begin(s, l, kvb_scan_source(call, t));
         for (uint32_t u = t; u < end; u++) {
             const kvb_recurrence_token token = kvb_recurrence_token_of(call, u, l->head, l->first);
             kvb_recurrence_step(l->now, &token, l->want);
@@ -520,23 +511,24 @@ static int lane_follow(const trial *x, lane *l, lane_take *take, void *ctx)
         if (!l->left[slot])
             continue;
         kvb_recurrence_state(l->left[slot], l->want);
-        place.query = x->scene.writer[slot];
+        place.query = s->writer[slot];
         for (uint32_t i = 0; i < p->d_k; i++) {
             place.row = (uint16_t)(i + 1);
             take(ctx, l, &place, state_at(call, l, slot, i));
         }
     }
-    lane_close(x, l);
+    lane_close(s, l);
     return error;
 }
 
-static void diff_tell(trial *x, const kvb_diff *diff, kvb_check check)
+static void diff_tell(kvb_call_trial *x, const kvb_diff *diff, kvb_check check)
 {
+    const scan_scene *s = x->scene;
     const kvb_diff_place *at = &diff->first;
     char row[64] = "out";
     x->verdict->rho = fmax(x->verdict->rho, diff->rho);
     if (at->row)
-        snprintf(row, sizeof row, "row %u of the state in slot %u, left", at->row - 1u, x->scene.call.to[at->query]);
+        snprintf(row, sizeof row, "row %u of the state in slot %u, left", at->row - 1u, s->call.to[at->query]);
     if (diff->any_failed)
         kvb_call_wrong(x->verdict, check,
                        "%s %s token %u, head %u, channel %u is %.6g, exact %.6g, bound %.2g (%" PRIu64 " of %" PRIu64
@@ -553,9 +545,10 @@ typedef struct lanes {
     kvb_scan_arithmetic arithmetic;
 } lanes;
 
-static lanes lanes_of(const trial *x)
+static lanes lanes_of(const kvb_call_trial *x)
 {
-    const kvb_scan_problem *p = &x->scene.call.problem;
+    const scan_scene *s = x->scene;
+    const kvb_scan_problem *p = &s->call.problem;
     lanes all = {.width = COLUMNS, .cost = (double)p->n_tok * p->d_k};
     while (all.width > 1 && all.cost * all.width > KVB_SCAN_JUDGED / 3)
         all.width /= 2;
@@ -565,12 +558,12 @@ static lanes lanes_of(const trial *x)
     return all;
 }
 
-static lane lane_of(const trial *x, const lanes *all, uint64_t i)
+static lane lane_of(const scan_scene *s, const lanes *all, uint64_t i)
 {
     lane l = {.head = (uint32_t)(i / all->each),
               .first = (uint32_t)(i % all->each) * all->width,
               .arithmetic = &all->arithmetic};
-    const uint32_t left = x->scene.call.problem.d_v - l.first;
+    const uint32_t left = s->call.problem.d_v - l.first;
     l.n = left < all->width ? left : all->width;
     return l;
 }
@@ -593,15 +586,17 @@ static void diff_take(void *ctx, const lane *l, const kvb_diff_place *place, siz
 }
 
 /* Judges the last run. A large call is sampled: the first lane, the last, then random ones. */
-static int outputs_judge(trial *x)
+static int outputs_judge(kvb_call_trial *x, const char *when)
 {
-    const kvb_scan_problem *p = &x->scene.call.problem;
+    const scan_scene *s = x->scene;
+    const kvb_scan_problem *p = &s->call.problem;
     const lanes all = lanes_of(x);
     const bool sampled = (double)p->heads * p->d_v * all.cost > 2 * KVB_SCAN_JUDGED;
-    judging j = {.call = &x->scene.call};
+    judging j = {.call = &s->call};
     double judged = 0;
     int error = 0;
     char why[256];
+    (void)when;
     if (kvb_claim_check_scan(&all.arithmetic, p, why, sizeof why)) {
         kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
@@ -611,8 +606,8 @@ static int outputs_judge(trial *x)
                                                                           : i == 0 ? 0
                                                                           : i == 1 ? all.n - 1
                                                                                    : any;
-        lane l = lane_of(x, &all, at);
-        error = lane_follow(x, &l, diff_take, &j);
+        lane l = lane_of(s, &all, at);
+        error = lane_follow(s, &l, diff_take, &j);
         judged += all.cost * l.n;
         x->verdict->judged += p->n_tok;
     }
@@ -622,70 +617,34 @@ static int outputs_judge(trial *x)
     return error;
 }
 
-/* Compares right outputs, to the bit, with the order that the kernel declares. A large call is sampled: columns at
- * equal distances. */
-static int exact_judge(trial *x)
+static bool order_of(kvb_call_trial *x)
 {
-    const kvb_scan *call = &x->scene.call;
-    const kvb_scan_problem *p = &call->problem;
-    const size_t all = (size_t)p->heads * p->d_v, most = (size_t)(EXACT_PRODUCTS / ((double)p->n_tok * p->d_k + 1)) + 2,
-                 n = all < most ? all : most;
-    kvb_scan_order order;
-    char why[256];
-    if (!x->kernel->scan->order || !x->kernel->scan->order(p, &order))
-        return 0;
-    for (size_t i = 0; i < n; i++) {
-        const size_t column = n < 2 ? 0 : i * (all - 1) / (n - 1);
-        const int alike = kvb_exact_scan(call, &order, x->scene.before, (uint32_t)(column / p->d_v),
-                                         (uint32_t)(column % p->d_v), why, sizeof why);
-        if (alike < 0)
-            return alike == -EDOM ? 0 : alike;
-        if (!alike) {
-            kvb_call_wrong(x->verdict, KVB_CHECK_EXACT, "%s", why);
-            return 0;
-        }
-    }
-    x->verdict->exact = true;
-    return 0;
+    scan_scene *s = x->scene;
+    return x->kernel->scan->order && x->kernel->scan->order(&s->call.problem, &s->order);
 }
 
-/* ---- the checks, one after the other ----------------------------------------------------------------------------- */
-
-static bool outputs_differ(const trial *x)
+static int column_exact(kvb_call_trial *x, size_t column, char *why, size_t why_bytes)
 {
-    const scan_scene *s = &x->scene;
-    return memcmp(x->made, s->call.out, s->out_bytes) ||
-           memcmp(x->made + s->out_bytes, s->call.states.base, s->states_bytes);
+    const scan_scene *s = x->scene;
+    const uint32_t d_v = s->call.problem.d_v;
+    return kvb_exact_scan(&s->call, &s->order, s->before, (uint32_t)(column / d_v), (uint32_t)(column % d_v), why,
+                          why_bytes);
 }
 
-/* Another team must give the same bits. */
-static int team_check(trial *x)
+static int other_call(kvb_call_trial *x, bool larger)
 {
-    scan_scene *s = &x->scene;
-    const kvb_team *own = s->call.team, *other = kvb_call_team(x->teams, own->n == 1 ? 3 : 1);
-    const int error = other ? scene_team(s, x->kernel, other) : -ENOMEM;
-    if (error)
-        return error;
-    kernel_run(x, NAN_BYTE);
-    if (outputs_differ(x))
-        kvb_call_wrong(x->verdict, KVB_CHECK_DETERMINISTIC, "%u and %u threads give other bits", own->n, other->n);
-    return scene_team(s, x->kernel, own);
-}
-
-/* Makes another call of the same kernel, of a larger or smaller shape, before the judged one. */
-static int other_call(const trial *x, bool larger)
-{
-    kvb_scan_shape shape = x->scene.shape;
+    const scan_scene *judged = x->scene;
+    kvb_scan_shape shape = judged->shape;
     scan_scene s;
     char why[256];
     shape.tokens = larger ? shape.tokens * 2 : (shape.tokens + 1) / 2;
     kvb_scan_shape_count(&shape);
     if (kvb_scan_cost(&shape) > KVB_SCAN_COST ||
         (x->kernel->scan->supports && !x->kernel->scan->supports(&shape.problem, why, sizeof why)))
-        shape = x->scene.shape;
-    const int error = scene_open(&shape, x->kernel, x->scene.call.team, kvb_rng_key(x->key, 7), false, &s);
+        shape = judged->shape;
+    const int error = scene_open(&shape, x->kernel, x->team, kvb_rng_key(x->key, 7), false, &s);
     if (!error) {
-        scene_reset(&s, NAN_BYTE);
+        scene_reset(&s);
         x->kernel->scan->scan(&s.call);
     }
     scene_close(&s);
@@ -695,80 +654,81 @@ static int other_call(const trial *x, bool larger)
 /* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
 
 /* Tokens first .. end-1 of the call, repeated in a scene. */
-typedef struct again {
-    trial *x;
-    const scan_scene *scene;
-    kvb_same_kind kind;
+typedef struct repeated {
+    kvb_call_verdict *verdict;
+    const scan_scene *judged, *scene;
+    kvb_same_kind way;
     uint32_t first, end;
-} again;
+} repeated;
 
 /* Does the place belong to these tokens? *was, *now: its judged elements and its repeated ones. at: as in lane_take. */
-static bool again_at(const again *a, const kvb_diff_place *place, size_t at, const char **was, const char **now)
+static bool place_find(const repeated *a, const kvb_diff_place *place, size_t at, const char **was, const char **now)
 {
-    const scan_scene *s = &a->x->scene;
+    const scan_scene *s = a->judged;
     const size_t bytes = s->call.states.slot_bytes;
-    *was = a->x->made + (place->row ? s->out_bytes : 0) + at;
+    *was = kvb_call_first(&s->buffers, place->row ? s->call.states.base : s->call.out) + at;
     *now = !place->row ? (const char *)a->scene->call.out + at
                        : (const char *)a->scene->call.states.base + a->scene->place[at / bytes] * bytes + at % bytes;
     return place->query >= a->first && place->query < a->end;
 }
 
-/* Are the lane's bits the same? Records that this kind was tried. */
-static bool lane_is_same(const again *a, const lane *l)
+/* Are the lane's bits the same? Records that this way was tried. */
+static bool lane_is_same(const repeated *a, const lane *l)
 {
-    const scan_scene *s = &a->x->scene;
+    const scan_scene *s = a->judged;
     const kvb_scan_problem *p = &s->call.problem;
     const size_t bytes = l->n * kvb_elem_bytes(p->out_elem), row = l->n * kvb_elem_bytes(p->state_elem);
     const char *was, *now;
     bool same = true;
     for (uint32_t t = a->first; t < a->end && same; t++)
-        same = !again_at(a, &(kvb_diff_place){.query = t}, out_at(p, l, t), &was, &now) ||
-               kvb_call_same_bits(a->x->verdict, a->kind, was, now, bytes);
+        same = !place_find(a, &(kvb_diff_place){.query = t}, out_at(p, l, t), &was, &now) ||
+               kvb_call_same_bits(a->verdict, a->way, was, now, bytes);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++)
         for (uint32_t i = 0; i < p->d_k && s->written[slot] && same; i++)
-            same = !again_at(a, &(kvb_diff_place){.query = s->writer[slot], .row = 1}, state_at(&s->call, l, slot, i),
-                             &was, &now) ||
-                   kvb_call_same_bits(a->x->verdict, a->kind, was, now, row);
+            same = !place_find(a, &(kvb_diff_place){.query = s->writer[slot], .row = 1}, state_at(&s->call, l, slot, i),
+                               &was, &now) ||
+                   kvb_call_same_bits(a->verdict, a->way, was, now, row);
     return same;
 }
 
 /* Records the differences of elements. */
-static void again_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
+static void repeated_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
 {
-    const again *a = ctx;
-    const kvb_scan_problem *p = &a->x->scene.call.problem;
+    const repeated *a = ctx;
+    const kvb_scan_problem *p = &a->judged->call.problem;
     const kvb_elem elem = place->row ? p->state_elem : p->out_elem;
     const kvb_recurrence_want *want = l->want + (size_t)(place->row ? place->row - 1 : 0) * l->n;
     const char *was, *now;
-    if (again_at(a, place, at, &was, &now))
+    if (place_find(a, place, at, &was, &now))
         for (uint32_t i = 0; i < l->n; i++)
-            kvb_call_same_off(a->x->verdict, a->kind, kvb_output_value(elem, was, i), kvb_output_value(elem, now, i),
+            kvb_call_same_off(a->verdict, a->way, kvb_output_value(elem, was, i), kvb_output_value(elem, now, i),
                               want[i].bound);
 }
 
 /* Records whether all bits are the same. Some lanes that differ, at least the first, are followed for their differences
  * in units of the bound. */
-static int same_note(trial *x, kvb_same_kind kind, const scan_scene *scene, uint32_t first, uint32_t end)
+static int same_note(kvb_call_trial *x, kvb_same_kind way, const scan_scene *scene, uint32_t first, uint32_t end)
 {
-    again a = {.x = x, .scene = scene, .kind = kind, .first = first, .end = end};
+    const scan_scene *s = x->scene;
+    repeated a = {.verdict = x->verdict, .judged = s, .scene = scene, .way = way, .first = first, .end = end};
     const lanes all = lanes_of(x);
     double judged = 0;
     int error = 0;
     for (uint64_t i = 0; i < all.n && judged < KVB_SCAN_JUDGED && !error; i++) {
-        lane l = lane_of(x, &all, i);
+        lane l = lane_of(s, &all, i);
         if (lane_is_same(&a, &l))
             continue;
-        error = lane_follow(x, &l, again_take, &a);
+        error = lane_follow(s, &l, repeated_take, &a);
         judged += all.cost * l.n;
     }
     return error;
 }
 
 /* Makes the scene's call, and compares all of it. */
-static int same_make(trial *x, kvb_same_kind kind, scan_scene *s)
+static int same_make(kvb_call_trial *x, kvb_same_kind way, scan_scene *s)
 {
-    scene_reset(s, NAN_BYTE);
-    return x->kernel->scan->scan(&s->call) ? 0 : same_note(x, kind, s, 0, s->call.problem.n_tok);
+    scene_reset(s);
+    return x->kernel->scan->scan(&s->call) ? 0 : same_note(x, way, s, 0, s->call.problem.n_tok);
 }
 
 /* A call of the tokens from t on. from, to: of these tokens. */
@@ -786,11 +746,11 @@ static kvb_scan tokens_of(const kvb_scan *whole, const kvb_scan_problem *part, u
 
 /* Repeats tokens first .. end-1, a sequence, without the others, in one call. STEPS: a call for each token; between
  * them the state lies in a slot that the judged call does not use. */
-static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t end)
+static int sequence_make(kvb_call_trial *x, kvb_same_kind way, uint32_t first, uint32_t end)
 {
-    scan_scene *s = &x->scene;
+    scan_scene *s = x->scene;
     const kvb_scan whole = s->call;
-    const uint32_t n = end - first, each = kind == KVB_SAME_STEPS ? 1 : n;
+    const uint32_t n = end - first, each = way == KVB_SAME_STEPS ? 1 : n;
     kvb_scan_problem part = whole.problem;
     kvb_arena arena = {0};
     uint32_t spare = 0, *from = kvb_arena_take(&arena, n, sizeof *from), *to = kvb_arena_take(&arena, n, sizeof *to);
@@ -810,7 +770,7 @@ static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t 
         }
     }
     if (!error && (!x->kernel->scan->supports || x->kernel->scan->supports(&part, why, sizeof why))) {
-        scene_reset(s, NAN_BYTE);
+        scene_reset(s);
         s->call.problem = part;
         error = scene_team(s, x->kernel, whole.team);
         made = !error;
@@ -823,7 +783,7 @@ static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t 
     s->call = whole;
     kvb_arena_free(&arena);
     error = error ? error : scene_team(s, x->kernel, whole.team);
-    return error || !made ? error : same_note(x, kind, s, first, end);
+    return error || !made ? error : same_note(x, way, s, first, end);
 }
 
 /* Does the sequence begin without a state that an earlier token of the call left? */
@@ -836,130 +796,81 @@ static bool begins_alone(const kvb_scan *call, uint32_t first)
 }
 
 /* Repeats the first sequence, and the last that begins alone. */
-static int sequences_again(trial *x, kvb_same_kind kind)
+static int sequences_again(kvb_call_trial *x, kvb_same_kind way)
 {
-    const kvb_scan_shape *shape = &x->scene.shape;
+    const scan_scene *s = x->scene;
+    const kvb_scan_shape *shape = &s->shape;
     uint32_t last = 0, last_end = 0, first_end = 0;
     for (uint32_t q = 0, t = 0, n; q < shape->sequences; q++, t += n) {
         n = kvb_scan_shape_length(shape, q);
         if (q == 0)
             first_end = n;
-        if (begins_alone(&x->scene.call, t))
+        if (begins_alone(&s->call, t))
             last = t, last_end = t + n;
     }
-    const uint32_t least = kind == KVB_SAME_STEPS ? 2 : 1; /* fewest tokens of a sequence */
-    int error = first_end >= least ? sequence_make(x, kind, 0, first_end) : 0;
+    const uint32_t least = way == KVB_SAME_STEPS ? 2 : 1; /* fewest tokens of a sequence */
+    int error = first_end >= least ? sequence_make(x, way, 0, first_end) : 0;
     if (!error && last && last_end - last >= least)
-        error = sequence_make(x, kind, last, last_end);
+        error = sequence_make(x, way, last, last_end);
     return error;
 }
 
-static int same_team(void *ctx, const kvb_team *team)
+static int again(kvb_call_trial *x, kvb_same_kind way)
 {
-    trial *x = ctx;
-    return scene_team(&x->scene, x->kernel, team);
-}
-
-static int same_before(void *ctx)
-{
-    return other_call(ctx, false);
-}
-
-static int same_whole(void *ctx, kvb_same_kind kind)
-{
-    trial *x = ctx;
-    return same_make(x, kind, &x->scene);
-}
-
-static int same_otherwise(void *ctx, kvb_same_kind kind)
-{
-    trial *x = ctx;
-    kvb_scan_shape shape = x->scene.shape;
+    scan_scene *judged = x->scene, s;
+    kvb_scan_shape shape = judged->shape;
     const bool steps =
         shape.problem.state_elem == KVB_F32 || shape.to == KVB_TO_EVERY; /* steps round no state more often */
-    if (kind == KVB_SAME_BATCH || kind == KVB_SAME_STEPS)
-        return (kind == KVB_SAME_BATCH ? shape.sequences > 1 : steps) ? sequences_again(x, kind) : 0;
-    scan_scene s;
-    if (kind == KVB_SAME_ALIGNMENT)
+    judged->hidden = NAN_BYTE;
+    if (way == KVB_SAME_THREADS || way == KVB_SAME_AGAIN)
+        return same_make(x, way, judged);
+    if (way == KVB_SAME_BATCH || way == KVB_SAME_STEPS)
+        return (way == KVB_SAME_BATCH ? shape.sequences > 1 : steps) ? sequences_again(x, way) : 0;
+    if (way == KVB_SAME_ALIGNMENT)
         shape.align = shape.align == 64 ? 16 : 64;
-    int error = scene_open(&shape, x->kernel, x->scene.call.team, x->key, kind == KVB_SAME_PAGES, &s);
-    error = error ? error : same_make(x, kind, &s);
+    int error = scene_open(&shape, x->kernel, x->team, x->key, way == KVB_SAME_PAGES, &s);
+    error = error ? error : same_make(x, way, &s);
     scene_close(&s);
-    return error;
-}
-
-static const kvb_call_ways same_ways = {same_team, same_before, same_whole, same_otherwise};
-
-/* A wrong call is made again with zeros in slots that it must not read. If it is right then, reading them was the
- * fault. */
-static int hidden_check(trial *x)
-{
-    const kvb_call_verdict wrong = *x->verdict;
-    x->verdict->check = KVB_CHECK_NONE;
-    kernel_run(x, 0);
-    const int error = has_failed(x) ? 0 : outputs_judge(x);
-    const bool right = !has_failed(x);
-    *x->verdict = wrong;
-    if (right && !error) {
-        x->verdict->check = KVB_CHECK_POISON;
-        snprintf(x->verdict->words, sizeof x->verdict->words, "only with NaN in slots that it must not read: %.260s",
-                 wrong.words);
-    }
-    return error;
-}
-
-static int checks_run(trial *x)
-{
-    const kvb_scan_shape *shape = &x->scene.shape;
-    const scan_scene *s = &x->scene;
-    const bool others = shape->order == KVB_SCAN_AFTER_LARGER || shape->order == KVB_SCAN_AFTER_SMALLER;
-    int error = others ? other_call(x, shape->order == KVB_SCAN_AFTER_LARGER) : 0;
-    if (error)
-        return error;
-    kernel_run(x, NAN_BYTE);
-    memcpy(x->made, s->call.out, s->out_bytes);
-    memcpy(x->made + s->out_bytes, s->call.states.base, s->states_bytes);
-    error = has_failed(x) ? 0 : outputs_judge(x);
-    const kvb_check check = x->verdict->check;
-    if (!error && (check == KVB_CHECK_BOUND || check == KVB_CHECK_STATE || check == KVB_CHECK_FINITE))
-        return hidden_check(x);
-    if (!error && !has_failed(x))
-        error = exact_judge(x);
-    if (!error && !has_failed(x) && shape->order == KVB_SCAN_REPEATED) {
-        kernel_run(x, NAN_BYTE);
-        if (outputs_differ(x))
-            kvb_call_wrong(x->verdict, KVB_CHECK_DETERMINISTIC, "called again, it gives other bits");
-    }
-    if (!error && !has_failed(x))
-        error = team_check(x);
-    return error || has_failed(x) ? error : kvb_call_same(&same_ways, x, x->key, s->call.team, x->teams, x->verdict);
-}
-
-/* Makes and judges the call of a shape that the kernel takes. key: for its values and layout. 0 with the verdict, or
- * -ENOMEM. A crash of the kernel ends the process. */
-static int scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape, uint64_t key, kvb_call_teams *teams,
-                           kvb_call_verdict *verdict)
-{
-    const kvb_team *team = kvb_call_team(teams, shape->threads);
-    trial x = {.kernel = kernel, .verdict = verdict, .teams = teams, .key = key};
-    *verdict = (kvb_call_verdict){.check = KVB_CHECK_NONE};
-    int error = team ? scene_open(shape, kernel, team, key, false, &x.scene) : -ENOMEM;
-    if (!error) {
-        x.made = kvb_arena_take(&x.scene.arena, x.scene.out_bytes + x.scene.states_bytes, 1);
-        error = x.made ? checks_run(&x) : -ENOMEM;
-    }
-    scene_close(&x.scene);
     return error;
 }
 
 /* ---- as a subject ------------------------------------------------------------------------------------------------ */
 
+static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const kvb_point *point)
+{
+    scan_scene *s = x->scene;
+    kvb_scan_shape shape;
+    const kvb_scan_problem *p = &shape.problem;
+    (void)subject;
+    if (!kvb_scan_shape_of(point, &shape, x->why, x->why_bytes))
+        return -EINVAL;
+    x->team = kvb_call_team(x->teams, shape.threads);
+    x->buffers = &s->buffers;
+    x->order = shape.order;
+    x->same_bits = x->hides = true;
+    x->rows = (size_t)p->heads * p->d_v;
+    x->row_products = (double)p->n_tok * p->d_k + 1;
+    return x->team ? scene_open(&shape, x->kernel, x->team, x->key, false, s) : -ENOMEM;
+}
+
+static const kvb_trial_kind kind = {
+    "scan()",      "slots that it must not read",
+    true,          sizeof(scan_scene),
+    open_call,     scene_close,
+    scene_team,    other_call,
+    hide,          begin,
+    run,           look,
+    outputs_judge, order_of,
+    column_exact,  again,
+    NULL,
+};
+
 static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char *why, size_t why_bytes)
 {
-    const kvb_kernel *kernel = s->definition;
+    const kvb_scan_face *scan = s->kernel->scan;
     kvb_scan_shape shape;
     return kvb_scan_shape_of(point, &shape, why, why_bytes) &&
-           (!kernel->scan->supports || kernel->scan->supports(&shape.problem, why, why_bytes));
+           (!scan->supports || scan->supports(&shape.problem, why, why_bytes));
 }
 
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
@@ -971,21 +882,7 @@ static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
     return kvb_scan_cost(&shape);
 }
 
-static int subject_judge(const kvb_call_subject *s, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
-                         kvb_call_verdict *verdict, char *why, size_t why_bytes)
-{
-    kvb_scan_shape shape;
-    if (!kvb_scan_shape_of(point, &shape, why, why_bytes))
-        return -EINVAL;
-    return scan_call_judge(s->definition, &shape, kvb_point_key(s->space, point, seed), teams, verdict);
-}
-
 kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel)
 {
-    return (kvb_call_subject){.kernel = kernel->name,
-                              .space = &kvb_scan_space,
-                              .definition = kernel,
-                              .fits = subject_fits,
-                              .cost = subject_cost,
-                              .judge = subject_judge};
+    return (kvb_call_subject){&kvb_scan_space, kernel, &kind, NULL, subject_fits, subject_cost, NULL};
 }

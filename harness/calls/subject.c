@@ -43,64 +43,26 @@ void kvb_call_teams_end(kvb_call_teams *teams)
     }
 }
 
-/* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
-
-#define SAME_EACH 4u /* one call in so many */
-
-int kvb_call_same(const kvb_call_ways *ways, void *trial, uint64_t key, const kvb_team *own, kvb_call_teams *teams,
-                  kvb_call_verdict *verdict)
-{
-    if (kvb_rng_key(key, 9) % SAME_EACH)
-        return 0;
-    const kvb_team *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
-    verdict->made_again = true;
-    for (uint32_t kind = 0; kind < KVB_SAME_KINDS; kind++)
-        verdict->same[kind] = NAN;
-    int error = other ? ways->team(trial, other) : -ENOMEM;
-    error = error ? error : ways->whole(trial, KVB_SAME_THREADS);
-    error = error ? error : ways->team(trial, own);
-    error = error ? error : ways->before(trial);
-    error = error ? error : ways->whole(trial, KVB_SAME_AGAIN);
-    for (kvb_same_kind kind = 0; kind < KVB_SAME_KINDS && !error; kind++)
-        if (kind != KVB_SAME_THREADS && kind != KVB_SAME_AGAIN)
-            error = ways->otherwise(trial, kind);
-    return error;
-}
-
-bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind kind, const void *was, const void *now, size_t bytes)
-{
-    verdict->same[kind] = fmax(verdict->same[kind], 0); /* NaN (not tried so far) becomes 0 */
-    return !memcmp(was, now, bytes);
-}
-
-void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind kind, double was, double now, double bound)
-{
-    const double off = was == now ? 0 : fabs(now - was); /* infinities may be equal */
-    if (off > 0)
-        verdict->same[kind] = fmax(verdict->same[kind], off / bound);
-}
-
 /* ---- buffers of single calls ------------------------------------------------------------------------------------- */
 
 #define CANARY 0xc5
 
-void *kvb_call_buffer(kvb_call_buffers *b, const char *name, size_t bytes, size_t align, bool constant)
+void *kvb_call_buffer(kvb_call_buffers *b, const char *name, size_t bytes, size_t align, kvb_call_use use)
 {
     const size_t offset = align % 64;
     char *block = b->n < KVB_CALL_BUFFERS ? kvb_guard_alloc(name, bytes + offset) : NULL;
     if (!block)
         return NULL;
     memset(block, CANARY, offset);
-    b->of[b->n++] = (struct kvb_call_buffer){
-        .name = name, .block = block, .at = block + offset, .bytes = bytes, .constant = constant};
+    b->of[b->n++] =
+        (struct kvb_call_buffer){.name = name, .block = block, .at = block + offset, .bytes = bytes, .use = use};
     return block + offset;
 }
 
 int kvb_call_buffers_keep(kvb_call_buffers *b)
 {
-    for (uint32_t i = 0; i < b->n; i++) {
-        struct kvb_call_buffer *one = &b->of[i];
-        if (!one->constant)
+    for (struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++) {
+        if (one->use == KVB_CALL_ROWS)
             continue;
         one->was = malloc(one->bytes + 1);
         if (!one->was)
@@ -108,6 +70,30 @@ int kvb_call_buffers_keep(kvb_call_buffers *b)
         memcpy(one->was, one->at, one->bytes);
     }
     return 0;
+}
+
+const char *kvb_call_first(const kvb_call_buffers *b, const void *output)
+{
+    uint32_t i = 0;
+    while (b->of[i].at != output)
+        i++;
+    return b->of[i].was;
+}
+
+/* Keeps the outputs of the first run, or puts them back. */
+static void outputs_keep(kvb_call_buffers *b, bool back)
+{
+    for (struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++)
+        if (one->use == KVB_CALL_OUTPUT)
+            memcpy(back ? one->at : one->was, back ? one->was : one->at, one->bytes);
+}
+
+static bool outputs_differ(const kvb_call_buffers *b)
+{
+    bool differ = false;
+    for (const struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++)
+        differ = differ || (one->use == KVB_CALL_OUTPUT && memcmp(one->was, one->at, one->bytes));
+    return differ;
 }
 
 int kvb_call_scratch(kvb_call_buffers *b, size_t bytes)
@@ -135,37 +121,206 @@ static bool is_whole(const char *from, const char *end)
     return from == end;
 }
 
-void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)(void *ctx), void *ctx,
-                    bool may_allocate, kvb_call_verdict *verdict)
+/* ---- the checks, one after the other ----------------------------------------------------------------------------- */
+
+void kvb_trial_run(kvb_call_trial *t)
 {
+    const char *function = t->kind->function;
+    const kvb_call_buffers *b = t->buffers;
+    kvb_call_verdict *verdict = t->verdict;
     char where[192];
+    t->kind->begin(t);
     if (b->scratch)
         memset(b->scratch, 0xff, b->scratch_bytes);
     kvb_guard_null(b->scratch ? NULL : "scratch is NULL, as scratch_bytes() asked for none");
     kvb_threads_forget();
     kvb_heap_watch_start();
-    const int returned = make(ctx);
+    const int returned = t->kind->run(t);
     const uint64_t allocations = kvb_heap_watch_stop();
     kvb_guard_null(NULL);
     if (returned)
         kvb_call_wrong(verdict, KVB_CHECK_RETURN, "%s returned %d", function, returned);
     if (!kvb_guard_check(where, sizeof where))
         kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "%s", where);
-    for (uint32_t i = 0; i < b->n; i++) {
-        const struct kvb_call_buffer *one = &b->of[i];
+    for (const struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++) {
         if (!is_whole(one->block, one->at))
             kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "write before the start of %s", one->name);
-        if (one->was && memcmp(one->at, one->was, one->bytes))
+        if (one->use == KVB_CALL_INPUT && memcmp(one->at, one->was, one->bytes))
             kvb_call_wrong(verdict, KVB_CHECK_INPUTS, "%s wrote to %s", function, one->name);
     }
-    if (kvb_threads_started() && !may_allocate) {
+    if (kvb_threads_started() && !t->may_allocate) {
         kvb_heap_watch_words(true, where, sizeof where);
         kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s started a thread: %s", function, where);
     }
-    if (allocations && !may_allocate) {
+    if (allocations && !t->may_allocate) {
         kvb_heap_watch_words(false, where, sizeof where);
         kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s allocated or freed memory: %s", function, where);
     }
+    t->kind->look(t);
+}
+
+static bool is_right(const kvb_call_trial *t)
+{
+    return t->verdict->check == KVB_CHECK_NONE;
+}
+
+/* The same call again. */
+static int again_check(kvb_call_trial *t)
+{
+    kvb_trial_run(t);
+    if (!is_right(t) || !outputs_differ(t->buffers))
+        return 0;
+    if (!t->kind->always_same)
+        return t->kind->judge(t, "called again: ");
+    kvb_call_wrong(t->verdict, KVB_CHECK_DETERMINISTIC, "called again, it gives other bits");
+    return 0;
+}
+
+static const kvb_team *other_team(kvb_call_trial *t)
+{
+    return kvb_call_team(t->teams, t->team->n == 1 ? 3 : 1);
+}
+
+/* Another team must give the same bits. */
+static int team_check(kvb_call_trial *t)
+{
+    const kvb_team *other = other_team(t);
+    const int error = other ? t->kind->team(t->scene, t->kernel, other) : -ENOMEM;
+    if (error)
+        return error;
+    kvb_trial_run(t);
+    if (outputs_differ(t->buffers))
+        kvb_call_wrong(t->verdict, KVB_CHECK_DETERMINISTIC, "%s%u and %u threads give other bits",
+                       t->kind->always_same ? "" : "deterministic, but ", t->team->n, other->n);
+    return t->kind->team(t->scene, t->kernel, t->team);
+}
+
+/* A wrong call is made again with finite numbers in memory that it must not read. If it is right then, reading that
+ * memory was the fault. */
+static int hidden_check(kvb_call_trial *t)
+{
+    const kvb_call_verdict wrong = *t->verdict;
+    t->verdict->check = KVB_CHECK_NONE;
+    kvb_trial_run(t);
+    const int error = is_right(t) ? t->kind->judge(t, "") : 0;
+    const bool right = is_right(t);
+    *t->verdict = wrong;
+    if (right) {
+        t->verdict->check = KVB_CHECK_POISON;
+        snprintf(t->verdict->words, sizeof t->verdict->words, "only with NaN in %s: %.260s", t->kind->hidden,
+                 wrong.words);
+    }
+    return error;
+}
+
+#define EXACT_PRODUCTS 1e6 /* products of the rows that are repeated to the bit */
+
+/* Compares right outputs of the first run, to the bit, with the order that the kernel declares. A large call is sampled:
+ * rows at equal distances. */
+static int exact_check(kvb_call_trial *t)
+{
+    const size_t all = t->rows, most = (size_t)(EXACT_PRODUCTS / t->row_products) + 2, n = all < most ? all : most;
+    char why[256];
+    if (!t->kind->order(t))
+        return 0;
+    outputs_keep(t->buffers, true);
+    for (size_t i = 0; i < n; i++) {
+        const int alike = t->kind->exact(t, n < 2 ? 0 : i * (all - 1) / (n - 1), why, sizeof why);
+        if (alike < 0)
+            return alike == -EDOM ? 0 : alike;
+        if (!alike) {
+            kvb_call_wrong(t->verdict, KVB_CHECK_EXACT, "%s", why);
+            return 0;
+        }
+    }
+    t->verdict->exact = true;
+    return 0;
+}
+
+#define SAME_EACH 4u /* one call in so many */
+
+/* Are bits the same in other ways? One right call in four is repeated. */
+static int same_check(kvb_call_trial *t)
+{
+    const kvb_trial_kind *k = t->kind;
+    if (kvb_rng_key(t->key, 9) % SAME_EACH)
+        return 0;
+    const kvb_team *other = other_team(t);
+    t->verdict->made_again = true;
+    for (uint32_t way = 0; way < KVB_SAME_KINDS; way++)
+        t->verdict->same[way] = NAN;
+    int error = other ? k->team(t->scene, t->kernel, other) : -ENOMEM;
+    error = error ? error : k->again(t, KVB_SAME_THREADS);
+    error = error ? error : k->team(t->scene, t->kernel, t->team);
+    error = error ? error : k->other(t, false);
+    error = error ? error : k->again(t, KVB_SAME_AGAIN);
+    for (kvb_same_kind way = 0; way < KVB_SAME_KINDS && !error; way++)
+        if (way != KVB_SAME_THREADS && way != KVB_SAME_AGAIN)
+            error = k->again(t, way);
+    return error;
+}
+
+bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind way, const void *was, const void *now, size_t bytes)
+{
+    verdict->same[way] = fmax(verdict->same[way], 0); /* NaN (not tried so far) becomes 0 */
+    return !memcmp(was, now, bytes);
+}
+
+void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind way, double was, double now, double bound)
+{
+    const double off = was == now ? 0 : fabs(now - was); /* infinities may be equal */
+    if (off > 0)
+        verdict->same[way] = fmax(verdict->same[way], off / bound);
+}
+
+static int checks_run(kvb_call_trial *t)
+{
+    const kvb_trial_kind *k = t->kind;
+    int error = t->order >= KVB_ORDER_AFTER_LARGER ? k->other(t, t->order == KVB_ORDER_AFTER_LARGER) : 0;
+    if (!error && t->hides)
+        error = k->hide(t, true);
+    if (error)
+        return error;
+    kvb_trial_run(t);
+    outputs_keep(t->buffers, false);
+    error = is_right(t) ? k->judge(t, "") : 0;
+    if (!error && is_right(t) && t->order == KVB_ORDER_REPEATED)
+        error = again_check(t);
+    if (!error && is_right(t) && t->same_bits)
+        error = team_check(t);
+    const kvb_check check = t->verdict->check;
+    const bool hidden = check == KVB_CHECK_BOUND || check == KVB_CHECK_STATE || check == KVB_CHECK_FINITE;
+    if (t->hides)
+        k->hide(t, false);
+    if (!error && t->hides && hidden)
+        error = hidden_check(t);
+    if (!error && is_right(t))
+        error = exact_check(t);
+    if (!error && is_right(t))
+        error = same_check(t);
+    return !error && is_right(t) && k->last ? k->last(t) : error;
+}
+
+int kvb_call_judge(const kvb_call_subject *subject, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
+                   kvb_call_verdict *verdict, char *why, size_t why_bytes)
+{
+    kvb_call_trial t = {.kind = subject->kind,
+                        .kernel = subject->kernel,
+                        .verdict = verdict,
+                        .teams = teams,
+                        .key = kvb_point_key(subject->space, point, seed),
+                        .scene = calloc(1, subject->kind->scene_bytes),
+                        .why = why,
+                        .why_bytes = why_bytes};
+    *verdict = (kvb_call_verdict){.check = KVB_CHECK_NONE};
+    why[0] = '\0';
+    if (!t.scene)
+        return -ENOMEM;
+    int error = t.kind->open(&t, subject, point);
+    error = error ? error : checks_run(&t);
+    t.kind->close(t.scene);
+    free(t.scene);
+    return error;
 }
 
 /* ---- tall areas: one memory file, mapped again and again over a large reservation. A private mapping keeps writes. */

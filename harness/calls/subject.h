@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A single call of a kernel: verdict, buffers, rows that lie apart, and the subject, a kernel with its space of calls.
- */
+/* A single call of a kernel: verdict, buffers, rows that lie apart, and the checks that attention and scans share. */
 #ifndef KVB_CALLS_SUBJECT_H
 #define KVB_CALLS_SUBJECT_H
 
@@ -9,6 +8,7 @@
 #include <stdint.h>
 
 #include "harness/calls/pairwise.h"
+#include "kernels/attend.h"
 #include "results/result.h"
 
 /* The result of one call, in memory that a child shares with its parent. */
@@ -19,7 +19,7 @@ typedef struct kvb_call_verdict {
     uint64_t rows, judged; /* rows of the call; rows that the oracle judged (the others are only searched for NaN) */
     uint64_t silent;       /* judged rows for which outputs of 0 would pass */
     bool exact;            /* rows were also judged to the bit */
-    bool made_again;       /* kvb_call_same() repeated the call */
+    bool made_again;       /* the call was repeated in other ways */
     double same[KVB_SAME_KINDS]; /* kvb_result.same.by */
 } kvb_call_verdict;
 
@@ -32,40 +32,18 @@ __attribute__((format(printf, 3, 4))) void kvb_call_wrong(kvb_call_verdict *verd
 typedef struct kvb_call_teams {
     struct kvb_threads *of[KVB_CALL_TEAM + 1];
 } kvb_call_teams;
-const struct kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads); /* NULL: it cannot be started */
+const kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads); /* NULL: it cannot be started */
 void kvb_call_teams_end(kvb_call_teams *teams);
 
-/*
- * The same bits? One right call in four, attention or scan, is repeated in other ways (kvb_same_kind). The difference
- * of outputs is recorded and fails no call.
- */
-
-/* How one kind of call is repeated. trial: the judged call with its outputs. The functions return 0 or a negative
- * errno. A repetition that the kernel declines is left out. */
-typedef struct kvb_call_ways {
-    int (*team)(void *trial, const struct kvb_team *team); /* gives the call this team from now on */
-    int (*before)(void *trial);                            /* makes another call of the same kernel */
-    int (*whole)(void *trial, kvb_same_kind kind);         /* repeats the call and records differences */
-    /* Repeats a part of the call, or all of it in other memory. kind: any but THREADS and AGAIN. Does nothing for a
-     * kind that the call does not have. */
-    int (*otherwise)(void *trial, kvb_same_kind kind);
-} kvb_call_ways;
-
-/* Repeats one call in four, by key. key, own: the call's key and team. */
-int kvb_call_same(const kvb_call_ways *ways, void *trial, uint64_t key, const struct kvb_team *own,
-                  kvb_call_teams *teams, kvb_call_verdict *verdict);
-
-/* Are repeated outputs the same bits as the judged ones? Records that this kind was tried. */
-bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind kind, const void *was, const void *now, size_t bytes);
-/* Records the difference of an element. bound: the largest error that a right kernel makes there. */
-void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind kind, double was, double now, double bound);
-
-/*
- * The buffers of a single call, attention or scan, and the watched call: its return value, writes outside its outputs
- * or into its inputs, memory that it allocates.
- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 #define KVB_CALL_BUFFERS 16u /* most buffers of a call */
+
+typedef enum kvb_call_use {
+    KVB_CALL_INPUT,  /* no call changes it */
+    KVB_CALL_OUTPUT, /* its content after the first run is kept */
+    KVB_CALL_ROWS    /* rows, which the checks change */
+} kvb_call_use;
 
 /* Initialised with zeros. */
 typedef struct kvb_call_buffers {
@@ -73,27 +51,98 @@ typedef struct kvb_call_buffers {
         const char *name;
         char *block, *at; /* guarded memory; the kernel's buffer in it, behind a canary that aligns it */
         size_t bytes;
-        bool constant;
-        char *was; /* constant: a copy of the content */
+        kvb_call_use use;
+        char *was; /* a copy of an input, or of an output after the first run */
     } of[KVB_CALL_BUFFERS];
     uint32_t n;
     void *scratch; /* NULL: none */
     size_t scratch_bytes;
 } kvb_call_buffers;
 
-/* Allocates zeros that begin at a multiple of `align` bytes and of no larger power of two below 64. constant: an input.
- * NULL: no memory. */
-void *kvb_call_buffer(kvb_call_buffers *buffers, const char *name, size_t bytes, size_t align, bool constant);
-/* Copies the constant buffers, which are filled; no call may change them from now on. 0 or -ENOMEM. */
+/* Allocates zeros that begin at a multiple of `align` bytes and of no larger power of two below 64. NULL: no memory. */
+void *kvb_call_buffer(kvb_call_buffers *buffers, const char *name, size_t bytes, size_t align, kvb_call_use use);
+/* Copies the inputs, which are filled. 0 or -ENOMEM. */
 int kvb_call_buffers_keep(kvb_call_buffers *buffers);
+/* Content of the output at this address after the first run. */
+const char *kvb_call_first(const kvb_call_buffers *buffers, const void *output);
 /* Replaces the scratch. 0 or -ENOMEM. */
 int kvb_call_scratch(kvb_call_buffers *buffers, size_t bytes);
 void kvb_call_buffers_free(kvb_call_buffers *buffers);
 
-/* Makes a call and records failures in *verdict. Scratch is filled with 0xff. function: its name in messages,
- * "attend()". may_allocate: true for foreign kernels. */
-void kvb_call_watch(const kvb_call_buffers *buffers, const char *function, int (*make)(void *ctx), void *ctx,
-                    bool may_allocate, kvb_call_verdict *verdict);
+/* ---- the checks of a call ---------------------------------------------------------------------------------------- */
+
+typedef enum kvb_call_order {
+    KVB_ORDER_FIRST,
+    KVB_ORDER_REPEATED,
+    KVB_ORDER_AFTER_LARGER,
+    KVB_ORDER_AFTER_SMALLER
+} kvb_call_order;
+
+/* A call under judgement. The first members are set by kvb_call_judge(), the others by the kind's open(). */
+typedef struct kvb_call_trial {
+    const struct kvb_trial_kind *kind;
+    const kvb_kernel *kernel;
+    kvb_call_verdict *verdict;
+    kvb_call_teams *teams;
+    uint64_t key; /* of values and layout */
+    void *scene;  /* the call, its inputs and outputs */
+    char *why;    /* the reason of an error */
+    size_t why_bytes;
+
+    const kvb_team *team; /* the call's own */
+    kvb_call_buffers *buffers;
+    kvb_call_order order;
+    bool same_bits;      /* other teams must give the same bits */
+    bool hides;          /* memory that the call must not read is filled with NaN */
+    bool may_allocate;   /* of foreign kernels */
+    size_t rows;         /* that can be judged to the bit */
+    double row_products; /* to judge one of them */
+} kvb_call_trial;
+
+/* Attention or scans. Functions return 0 or a negative errno. */
+typedef struct kvb_trial_kind {
+    const char *function; /* "attend()" */
+    const char *hidden;   /* in words: what the call must not read */
+    bool always_same;     /* bits depend neither on the team nor on earlier calls */
+    size_t scene_bytes;
+    /* Makes the point's call, but does not run it. -EINVAL with why: no such call; -ENOTSUP with why: nothing can judge
+     * it. The scene, zero at first, is closed also after an error. */
+    int (*open)(kvb_call_trial *trial, const kvb_call_subject *subject, const kvb_point *point);
+    void (*close)(void *scene);
+    /* Gives the call this team, and scratch for it. */
+    int (*team)(void *scene, const kvb_kernel *kernel, const kvb_team *team);
+    /* Makes another call of the same kernel, of a larger or smaller shape. */
+    int (*other)(kvb_call_trial *trial, bool larger);
+    /* Fills memory that the call must not read with NaN, or (which cannot fail) with finite numbers. */
+    int (*hide)(kvb_call_trial *trial, bool hidden);
+    void (*begin)(kvb_call_trial *trial); /* marks outputs as unwritten */
+    int (*run)(kvb_call_trial *trial);    /* returns what the kernel returns */
+    void (*look)(kvb_call_trial *trial);  /* checks without an oracle, after a run */
+    /* Judges outputs by the oracle. when: begins messages. */
+    int (*judge)(kvb_call_trial *trial, const char *when);
+    bool (*order)(kvb_call_trial *trial); /* does the kernel declare an order for this call? */
+    /* Is a row, to the bit, what the declared order gives? 1; 0 with why; -EDOM: it cannot be told; -ENOMEM. */
+    int (*exact)(kvb_call_trial *trial, size_t row, char *why, size_t why_bytes);
+    /* Repeats a right call, or a part of it, in another way, and records differences, which fail no call. Does nothing
+     * for a way that the call does not have, or that the kernel declines. THREADS, AGAIN: the call as it is now. */
+    int (*again)(kvb_call_trial *trial, kvb_same_kind way);
+    int (*last)(kvb_call_trial *trial); /* a check after all others; NULL: none */
+} kvb_trial_kind;
+
+/* Makes and judges the point's call. Called in a child: a crash of the kernel ends the process. 0, or the error of
+ * open(), or -ENOMEM. */
+int kvb_call_judge(const kvb_call_subject *subject, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
+                   kvb_call_verdict *verdict, char *why, size_t why_bytes);
+
+/* For kinds: runs the call and records failures: its return value, writes outside its outputs or into its inputs, memory
+ * that it allocates, and what look() finds. Scratch is filled with 0xff. */
+void kvb_trial_run(kvb_call_trial *trial);
+/* Are repeated outputs the same bits as the judged ones? Records that this way was tried. */
+bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind way, const void *was, const void *now, size_t bytes);
+/* Records the difference of an element. bound: the largest error that a right kernel makes there. */
+void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind way, double was, double now, double bound);
+
+/* ---- rows that lie apart ----------------------------------------------------------------------------------------- */
 
 /*
  * More rows than fit into memory. The cells of a tall area are one file of a few MiB, mapped again and again, so byte
@@ -126,20 +175,5 @@ static inline void *kvb_tall_row(const kvb_tall *tall, uint32_t h, uint32_t c)
 {
     return tall->base + h * tall->head_stride + c * tall->cell_stride;
 }
-
-/* A kernel that attends or scans, and how its single calls are made and judged. */
-typedef struct kvb_call_subject {
-    const char *kernel; /* its name */
-    const kvb_space *space;
-    const void *definition, *shapes; /* for the functions below */
-    /* Does the kernel take the point's call? Else why. Called in a child: supports() may crash. */
-    bool (*fits)(const struct kvb_call_subject *subject, const kvb_point *point, char *why, size_t why_bytes);
-    double (*cost)(const struct kvb_call_subject *subject, const kvb_point *point);
-    uint32_t (*mutes)(const struct kvb_call_subject *subject,
-                      const kvb_point *point); /* as in kvb_point_rules, or NULL */
-    /* Makes and judges the call. 0, or a negative errno with why: it cannot be judged. */
-    int (*judge)(const struct kvb_call_subject *subject, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
-                 kvb_call_verdict *verdict, char *why, size_t why_bytes);
-} kvb_call_subject;
 
 #endif

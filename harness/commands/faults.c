@@ -243,7 +243,7 @@ static int calls_judge(const faults *f, place *p)
         const uint32_t off = kvb_checks_off;
         kvb_result_init(&t->result);
         error = kvb_fault_plant(t->fault, &replay, why, sizeof why);
-        wrong.definition = kernel->attend ? replay.kernel : replay.scan;
+        wrong.kernel = kernel->attend ? replay.kernel : replay.scan;
         kvb_checks_off |= t->off ? UINT32_C(1) << t->off : 0;
         error = error ? error : kvb_calls_judge(&planted, &wrong, &t->result, why, sizeof why);
         kvb_checks_off = off;

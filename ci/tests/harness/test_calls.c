@@ -27,19 +27,19 @@ static const kvb_call_axis small_axes[] = {{"a", "", WORDS("0", "1", "2", "3", "
 static const kvb_space small = {"small", small_axes, 4, NULL};
 
 /* c = 3 needs d = 1 and excludes a = 4; no call has b = 2. */
-static bool small_fits(const void *ctx, const kvb_point *p)
+static bool small_fits(const kvb_call_subject *s, const kvb_point *p, char *why, size_t why_bytes)
 {
-    (void)ctx;
+    (void)s, (void)why, (void)why_bytes;
     return (p->at[2] != 3 || (p->at[3] == 1 && p->at[0] != 4)) && p->at[1] != 2;
 }
 
-static double small_cost(const void *ctx, const kvb_point *p)
+static double small_cost(const kvb_call_subject *s, const kvb_point *p)
 {
-    (void)ctx;
+    (void)s;
     return 1e6 * (1 + p->at[0]);
 }
 
-static const kvb_point_rules small_rules = {small_fits, small_cost, NULL, NULL};
+static const kvb_call_subject small_subject = {.space = &small, .fits = small_fits, .cost = small_cost};
 
 /* Do these two values meet in one of the first n points? */
 static bool meet(const kvb_point_cover *cover, size_t n, uint32_t a, uint32_t i, uint32_t b, uint32_t j)
@@ -54,7 +54,7 @@ static void pairs_meet(void **state)
 {
     kvb_point_cover cover, again, few;
     uint64_t pairs = 0;
-    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, false, &cover), 0);
+    assert_int_equal(kvb_points_choose(&small_subject, 1, 0, false, &cover), 0);
     for (uint32_t a = 0; a < 4; a++)
         for (uint32_t i = 0; i < kvb_axis_values(&small_axes[a]); i++)
             for (uint32_t b = a + 1; b < 4; b++)
@@ -65,18 +65,18 @@ static void pairs_meet(void **state)
                     pairs += !never;
                 }
     for (size_t p = 0; p < cover.n; p++)
-        assert_true(small_fits(NULL, &cover.points[p]));
+        assert_true(small_fits(NULL, &cover.points[p], NULL, 0));
     assert_int_equal(cover.pairs, pairs);
     assert_int_equal(cover.pairs_of, pairs);
     assert_int_equal(cover.values_of, 5 + 2 + 4 + 2);
     assert_int_equal(cover.state[1][2], 0);
     assert_true(cover.n >= 19 && cover.n < 40); /* 5 x 4 pairs but one need 19 points */
 
-    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, false, &again), 0);
+    assert_int_equal(kvb_points_choose(&small_subject, 1, 0, false, &again), 0);
     assert_int_equal(again.n, cover.n);
     assert_memory_equal(again.points, cover.points, cover.n * sizeof *cover.points);
 
-    assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 7, false, &few), 0);
+    assert_int_equal(kvb_points_choose(&small_subject, 1, 7, false, &few), 0);
     assert_int_equal(few.n, 7);
     assert_int_equal(few.values, few.values_of);
     assert_int_equal(few.pairs_of, pairs);
@@ -87,18 +87,19 @@ static void pairs_meet(void **state)
 }
 
 /* c = 2 makes zeros right. */
-static uint32_t small_mutes(const void *ctx, const kvb_point *p)
+static uint32_t small_mutes(const kvb_call_subject *s, const kvb_point *p)
 {
-    (void)ctx;
+    (void)s;
     return p->at[2] == 2 ? 1u << 2 : 0;
 }
 
 /* Values that meet only in calls for which zeros are right do not count as met. */
 static void mute_calls_cover_nothing_else(void **state)
 {
-    const kvb_point_rules rules = {small_fits, small_cost, small_mutes, NULL};
+    kvb_call_subject subject = small_subject;
     kvb_point_cover cover;
-    assert_int_equal(kvb_points_choose(&small, &rules, 1, 0, false, &cover), 0);
+    subject.mutes = small_mutes;
+    assert_int_equal(kvb_points_choose(&subject, 1, 0, false, &cover), 0);
     size_t loud = 0;
     for (size_t p = 0; p < cover.n; p++)
         if (cover.points[p].at[2] != 2)
@@ -116,8 +117,8 @@ static void draws_fit(void **state)
     uint64_t rng = 3, of[4][5] = {{0}};
     for (int i = 0; i < 2000; i++) {
         kvb_point p;
-        assert_true(kvb_point_draw(&small, &small_rules, &rng, &p));
-        assert_true(small_fits(NULL, &p));
+        assert_true(kvb_point_draw(&small_subject, &rng, &p));
+        assert_true(small_fits(NULL, &p, NULL, 0));
         for (uint32_t a = 0; a < 4; a++)
             of[a][p.at[a]]++;
     }
@@ -300,11 +301,12 @@ static void zeros_are_right_where_axes_are_mute(void **state)
     static kvb_registry registry;
     kvb_registry_init(&registry);
     kvb_attend_space_make(&registry, &space);
+    const kvb_call_subject subject = kvb_attend_subject(&space, &kvb_kernel_reference);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         kvb_point p;
         char why[256];
         assert_int_equal(kvb_point_parse(&space.space, calls[i].call, &p, why, sizeof why), 0);
-        assert_int_equal(kvb_attend_mutes(&space, &p), calls[i].mutes);
+        assert_int_equal(kvb_attend_mutes(&subject, &p), calls[i].mutes);
         const kvb_calls_options options = {.call = calls[i].call, .seconds = 60, .command = ""};
         const kvb_result r = judge_by(&options, never, first_cleared);
         assert_true(r.status == KVB_STATUS_PASS && r.axes.calls == 1);
@@ -506,7 +508,7 @@ static kvb_point_cover cover_of(const kvb_kernel *kernel)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
     kvb_point_cover cover;
-    assert_int_equal(kvb_calls_choose(&s, SEED, MOST, false, &cover), 0);
+    assert_int_equal(kvb_points_choose(&s, SEED, MOST, false, &cover), 0);
     assert_int_equal(cover.values, cover.values_of);
     return cover;
 }
@@ -530,7 +532,7 @@ static const kvb_point *first_wrong(const kvb_kernel *kernel, const kvb_point_co
     for (size_t i = 0; i < cover->n && !found; i++) {
         if (!(kinds >> kind_of(&cover->points[i]) & 1) || !s.fits(&s, &cover->points[i], why, sizeof why))
             continue;
-        assert_int_equal(s.judge(&s, &cover->points[i], SEED, &teams, verdict, why, sizeof why), 0);
+        assert_int_equal(kvb_call_judge(&s, &cover->points[i], SEED, &teams, verdict, why, sizeof why), 0);
         found = verdict->check != KVB_CHECK_NONE ? &cover->points[i] : NULL;
     }
     kvb_call_teams_end(&teams);
@@ -542,21 +544,24 @@ static void mistake_is_found(const kvb_kernel *kernel, const kvb_point_cover *co
                              const char *call)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
-    const kvb_calls_options options = {.seed = SEED, .seconds = 60};
+    char text[KVB_CALL_TEXT], why[512];
+    const kvb_calls_options options = {.call = text, .seed = SEED, .seconds = 60, .found = text, .command = ""};
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++) {
         kvb_call_verdict verdict;
-        char text[KVB_CALL_TEXT];
+        kvb_result result;
         uint32_t axes = 0;
+        kvb_point p;
         if (!(kinds >> kind & 1))
             continue;
         const kvb_point *found = first_wrong(kernel, cover, 1u << kind, &verdict);
         if (!found)
             fail_msg("%s, %s: no call finds it", name, kvb_scan_kind_name(kind));
-        kvb_point p = *found;
-        kvb_call_shrink(&options, &s, &p, &verdict);
+        kvb_result_init(&result);
+        kvb_point_text(s.space, found, text);
+        assert_int_equal(kvb_calls_judge(&options, &s, &result, why, sizeof why), 0);
+        assert_int_equal(kvb_point_parse(s.space, text, &p, why, sizeof why), 0);
         for (uint32_t a = 0; a < s.space->n_axes; a++)
             axes += p.at[a] > 0;
-        kvb_point_text(s.space, &p, text);
         if (call ? strcmp(text, call) != 0 : axes > 3)
             fail_msg("%s, %s shrinks to '%s'", name, kvb_scan_kind_name(kind), text);
     }
@@ -606,7 +611,7 @@ static void ways_note(const kvb_point_cover *cover, kvb_same_kind planted, doubl
         by[way] = NAN;
     for (size_t i = 0; i < cover->n && (planted == KVB_SAME_KINDS || !(by[planted] > 0)); i++) {
         kvb_call_verdict verdict;
-        assert_int_equal(s.judge(&s, &cover->points[i], SEED, &teams, &verdict, why, sizeof why), 0);
+        assert_int_equal(kvb_call_judge(&s, &cover->points[i], SEED, &teams, &verdict, why, sizeof why), 0);
         if (verdict.check != KVB_CHECK_NONE)
             fail_msg("%s", verdict.words);
         for (kvb_same_kind way = 0; way < KVB_SAME_KINDS && verdict.made_again; way++)
