@@ -93,6 +93,7 @@ typedef struct made {
     kvb_arithmetic arithmetic;
     kvb_scan_arithmetic scan_arithmetic;
     double rho;
+    kvb_arena arena; /* of data and rows */
 } made;
 
 static const kvb_format *format_of(kvb_dtype dtype)
@@ -111,7 +112,7 @@ static void *array_add(made *m, uint32_t i, kvb_dtype dtype, uint32_t n_dims, co
     memcpy(t->dims, dims, n_dims * sizeof *dims);
     if (kvb_tensor_shape(t, false))
         return NULL;
-    t->data = m->data[i] = calloc(t->bytes + 1, 1);
+    t->data = m->data[i] = kvb_arena_take(&m->arena, t->bytes + 1, 1);
     return m->data[i];
 }
 
@@ -149,7 +150,7 @@ static int rows_make(made *m, uint32_t part, const kvb_model *model, uint64_t se
     const uint32_t heads = part ? s->kv_heads : s->heads, n = part ? s->cells : s->tokens;
     const size_t token = (size_t)heads * s->dim;
     void *data = array_add(m, part, s->dtype, 4, (const uint64_t[]){s->batch, heads, n, s->dim});
-    float *rows = m->rows[part] = malloc(s->batch * n * token * sizeof *rows);
+    float *rows = m->rows[part] = kvb_arena_take(&m->arena, s->batch * n * token, sizeof *rows);
     if (!data || !rows)
         return -ENOMEM;
     for (uint32_t b = 0; b < s->batch; b++)
@@ -263,7 +264,6 @@ static int calls_make(made *m, const kvb_kernel *kernel, kvb_dtype out, const kv
                       char *why, size_t why_bytes)
 {
     const struct scene *s = m->scene;
-    free(m->data[KVB_RECORDED_OUT]);
     if (!array_add(m, KVB_RECORDED_OUT, out, 4, (const uint64_t[]){s->batch, s->heads, s->tokens, s->dim}))
         return -ENOMEM;
     int error = 0;
@@ -324,7 +324,7 @@ static float *scan_input_add(made *m, kvb_recorded_part part, kvb_dtype dtype, u
 {
     if (!array_add(m, part, dtype, n_dims, dims))
         return NULL;
-    return m->rows[part] = calloc(m->tensors[part].elements + 1, sizeof(float));
+    return m->rows[part] = kvb_arena_take(&m->arena, m->tensors[part].elements + 1, sizeof(float));
 }
 
 static void scan_input_round(made *m, kvb_recorded_part part)
@@ -494,34 +494,29 @@ static int scan_call_make(made *m, const kvb_kernel *kernel, const kvb_team *tea
 
 /* ---- the description --------------------------------------------------------------------------------------------- */
 
+/* NULL: left out. */
+static json_t *above_zero(double x)
+{
+    return x > 0 ? json_real(x) : NULL;
+}
+
+static json_t *count_above_zero(uint32_t n)
+{
+    return n ? json_integer(n) : NULL;
+}
+
 static json_t *call_json(const made *m, const kvb_kernel *kernel)
 {
     const struct scene *s = m->scene;
-    json_t *one = json_object();
-    if (s) {
-        json_object_set_new(one, "causal", json_string(s->all ? "no" : "lower-right"));
-        if (s->scale > 0)
-            json_object_set_new(one, "scale", json_real(s->scale));
-        if (s->window)
-            json_object_set_new(one, "window", json_integer(s->window));
-        if (s->window_sinks)
-            json_object_set_new(one, "window_sinks", json_integer(s->window_sinks));
-        if (s->softcap > 0)
-            json_object_set_new(one, "softcap", json_real(s->softcap));
-    } else {
-        json_object_set_new(one, "recurrence", json_string(kvb_scan_kind_name(m->scan->kind)));
-        json_object_set_new(one, "layout", json_string("bshd"));
-        json_object_set_new(one, "state_layout", json_string("kv"));
-        if (m->scan->kind == KVB_SCAN_CONV)
-            json_object_set_new(one, "activation", json_string("silu"));
-        else
-            json_object_set_new(one, "scale", json_integer(1));
-    }
-    if (kernel)
-        json_object_set_new(one, "arithmetic",
-                            s ? kvb_declaration_json(&m->arithmetic, NULL)
-                              : kvb_declaration_json(NULL, &m->scan_arithmetic));
-    return one;
+    if (s)
+        return json_pack("{s:s, s:o*, s:o*, s:o*, s:o*, s:o*}", "causal", s->all ? "no" : "lower-right", "scale",
+                         above_zero(s->scale), "window", count_above_zero(s->window), "window_sinks",
+                         count_above_zero(s->window_sinks), "softcap", above_zero(s->softcap), "arithmetic",
+                         kernel ? kvb_declaration_json(&m->arithmetic, NULL) : NULL);
+    const bool conv = m->scan->kind == KVB_SCAN_CONV;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o*}", "recurrence", kvb_scan_kind_name(m->scan->kind), "layout", "bshd",
+                     "state_layout", "kv", conv ? "activation" : "scale", conv ? json_string("silu") : json_integer(1),
+                     "arithmetic", kernel ? kvb_declaration_json(NULL, &m->scan_arithmetic) : NULL);
 }
 
 static int description_write(const char *path, const made *all, const kvb_kernel *kernel, char *why, size_t why_bytes)
@@ -567,16 +562,12 @@ int kvb_judge_make(const char *path, const kvb_kernel *kernel, uint64_t seed, do
                 list[n++] = all[i].tensors[part];
         *rho = fmax(*rho, all[i].rho);
     }
-    error = error ? error : kvb_tensors_write(path, list, n, NULL, why, why_bytes);
+    error = error ? error : kvb_safetensors_write(path, list, n, NULL, why, why_bytes);
     error = error ? error : description_write(path, all, kernel, why, why_bytes);
     if (threads)
         kvb_threads_end(threads);
-    for (uint32_t i = 0; all && i < ALL; i++) {
-        for (uint32_t part = 0; part < ARRAYS; part++) {
-            free(all[i].data[part]);
-            free(all[i].rows[part]);
-        }
-    }
+    for (uint32_t i = 0; all && i < ALL; i++)
+        kvb_arena_free(&all[i].arena);
     free(all);
     free(list);
     return error;

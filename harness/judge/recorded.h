@@ -105,7 +105,6 @@ int kvb_reading_arithmetic_check(const kvb_recorded_reading *reading, char *why,
  * errno, with why: one line with file, array and expectation. */
 
 typedef struct kvb_tensors {
-    const char *path;
     kvb_tensor *list; /* [n], by name; data may be unaligned: read it with kvb_tensor_value or memcpy */
     uint32_t n;
     const char *metadata; /* __metadata__ of a safetensors file, JSON; NULL: none */
@@ -114,8 +113,7 @@ typedef struct kvb_tensors {
 /* path: FILE.npy (one array, named after the file), FILE.npz, FILE.safetensors, or a folder with .npy files. Files are
  * mapped. Deflated members of a .npz are inflated, and their CRC is checked. */
 int kvb_tensors_open(const char *path, kvb_tensors **tensors, char *why, size_t why_bytes);
-void kvb_tensors_close(kvb_tensors *tensors);                                     /* NULL: does nothing */
-const kvb_tensor *kvb_tensors_find(const kvb_tensors *tensors, const char *name); /* NULL: none */
+void kvb_tensors_close(kvb_tensors *tensors); /* NULL: does nothing */
 
 /* The element at offset i of data; i counts elements, as strides do. 64-bit integers above 2^53 are rounded. */
 double kvb_tensor_value(const kvb_tensor *tensor, uint64_t i);
@@ -125,11 +123,6 @@ static inline kvb_elem kvb_dtype_elem(kvb_dtype dtype)
 {
     return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
 }
-
-/* Writes a safetensors file, whole or not at all, in row-major order. Strides that are all 0 mean row-major. The
- * members elements and bytes of tensors are ignored. metadata: a JSON object of strings; NULL: none. */
-int kvb_tensors_write(const char *path, const kvb_tensor *list, uint32_t n, const char *metadata, char *why,
-                      size_t why_bytes);
 
 typedef enum kvb_recorded_part {
     KVB_RECORDED_Q,

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,18 +84,12 @@ const char *kvb_dtype_name(kvb_dtype dtype)
 double kvb_tensor_value(const kvb_tensor *t, uint64_t i)
 {
     const size_t bytes = kvb_dtype_bytes(t->dtype);
+    const int unused = 64 - 8 * (int)bytes;
     union {
+        uint64_t bits;
         double f64;
         float f32;
-        int8_t i8;
-        uint8_t u8;
-        int16_t i16;
-        uint16_t u16;
-        int32_t i32;
-        uint32_t u32;
-        int64_t i64;
-        uint64_t u64;
-    } x;
+    } x = {.bits = 0};
     memcpy(&x, (const uint8_t *)t->data + i * bytes, bytes);
     switch (t->dtype) {
     case KVB_DTYPE_F64:
@@ -104,33 +97,22 @@ double kvb_tensor_value(const kvb_tensor *t, uint64_t i)
     case KVB_DTYPE_F32:
         return (double)x.f32;
     case KVB_DTYPE_F16:
-        return kvb_codec_value(KVB_F16, x.u16);
+        return kvb_codec_value(KVB_F16, (uint16_t)x.bits);
     case KVB_DTYPE_BF16:
-        return kvb_codec_value(KVB_BF16, x.u16);
+        return kvb_codec_value(KVB_BF16, (uint16_t)x.bits);
     case KVB_DTYPE_E4M3:
-        return kvb_codec_value(KVB_E4M3, x.u8);
+        return kvb_codec_value(KVB_E4M3, (uint8_t)x.bits);
     case KVB_DTYPE_E5M2:
-        return kvb_codec_value(KVB_E5M2, x.u8);
+        return kvb_codec_value(KVB_E5M2, (uint8_t)x.bits);
     case KVB_DTYPE_I8:
-        return x.i8;
-    case KVB_DTYPE_U8:
-        return x.u8;
     case KVB_DTYPE_I16:
-        return x.i16;
-    case KVB_DTYPE_U16:
-        return x.u16;
     case KVB_DTYPE_I32:
-        return x.i32;
-    case KVB_DTYPE_U32:
-        return x.u32;
     case KVB_DTYPE_I64:
-        return (double)x.i64;
-    case KVB_DTYPE_U64:
-        return (double)x.u64;
+        return (double)((int64_t)(x.bits << unused) >> unused);
     case KVB_DTYPE_BOOL:
-        return x.u8 != 0;
+        return x.bits != 0;
     default:
-        return NAN;
+        return (double)x.bits;
     }
 }
 
@@ -552,10 +534,8 @@ int kvb_tensors_open(const char *path, kvb_tensors **tensors, char *why, size_t 
     opened *o = calloc(1, sizeof *o);
     kvb_tensors *t = (kvb_tensors *)o;
     *tensors = NULL;
-    if (!o || !(t->path = strdup(path))) {
-        free(o);
+    if (!o)
         return no_memory(path, why, why_bytes);
-    }
     int err = open_by_form(o, path, why, why_bytes);
     if (t->n)
         qsort(t->list, t->n, sizeof *t->list, by_name);
@@ -582,90 +562,5 @@ void kvb_tensors_close(kvb_tensors *tensors)
     free(tensors->list);
     free(o->maps);
     free((char *)tensors->metadata);
-    free((char *)tensors->path);
     free(o);
-}
-
-const kvb_tensor *kvb_tensors_find(const kvb_tensors *tensors, const char *name)
-{
-    const kvb_tensor key = {.name = name};
-    return tensors->n ? bsearch(&key, tensors->list, tensors->n, sizeof key, by_name) : NULL;
-}
-
-/* ---- writing ---------------------------------------------------------------------------------------------------- */
-
-/* Makes a tensor row-major. *copy: its data, if it had other strides; the caller frees it. 0 or a negative errno. */
-static int row_major(kvb_tensor *t, void **copy)
-{
-    kvb_tensor to = *t;
-    bool same = true, none = true;
-    int err = kvb_tensor_shape(&to, false);
-    for (uint32_t d = 0; d < t->n_dims; d++) {
-        same = same && t->strides[d] == to.strides[d];
-        none = none && t->strides[d] == 0;
-    }
-    if (!err && !same && !none && to.elements) {
-        const size_t bytes = kvb_dtype_bytes(t->dtype);
-        char *at = *copy = malloc(to.bytes);
-        for (uint64_t i = 0; at && i < to.elements; i++) {
-            uint64_t from = 0;
-            for (uint32_t d = 0; d < t->n_dims; d++)
-                from += i / to.strides[d] % t->dims[d] * t->strides[d];
-            memcpy(at + i * bytes, (const char *)t->data + from * bytes, bytes);
-        }
-        to.data = at;
-        err = at ? 0 : -ENOMEM;
-    }
-    *t = to;
-    return err;
-}
-
-/* An object of strings as key, value, …, NULL; the object owns the strings, the caller frees the array. NULL: no
- * memory, or another kind of object. */
-static const char **pairs_new(json_t *object)
-{
-    const char **pairs = json_is_object(object) ? calloc(2 * json_object_size(object) + 1, sizeof *pairs) : NULL;
-    const char *key;
-    json_t *value;
-    size_t n = 0;
-    json_object_foreach(object, key, value)
-    {
-        if (pairs && !json_is_string(value)) {
-            free(pairs);
-            return NULL;
-        }
-        if (pairs) {
-            pairs[n++] = key;
-            pairs[n++] = json_string_value(value);
-        }
-    }
-    return pairs;
-}
-
-int kvb_tensors_write(const char *path, const kvb_tensor *list, uint32_t n, const char *metadata, char *why,
-                      size_t why_bytes)
-{
-    json_t *object = metadata ? json_loads(metadata, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    const char **pairs = pairs_new(object);
-    kvb_tensor *tensors = calloc(n + 1u, sizeof *tensors);
-    void **copies = calloc(n + 1u, sizeof *copies);
-    int err = tensors && copies ? 0 : no_memory(path, why, why_bytes);
-    if (!err && metadata && !pairs)
-        err = kvb_why_set(-EINVAL, why, why_bytes, "%s: metadata: expected a JSON object of strings", path);
-    for (uint32_t i = 0; i < n && !err; i++) {
-        tensors[i] = list[i];
-        err = list[i].n_dims > KVB_TENSOR_DIMS ? -EINVAL : row_major(&tensors[i], &copies[i]);
-        if (err)
-            kvb_why_set(err, why, why_bytes, "%s: array '%.80s': %s", path, list[i].name,
-                        err == -ENOMEM ? "no memory" : "its shape is too large");
-    }
-    if (!err)
-        err = kvb_safetensors_write(path, tensors, n, pairs, why, why_bytes);
-    for (uint32_t i = 0; i < n && copies; i++)
-        free(copies[i]);
-    free(copies);
-    free(tensors);
-    free(pairs);
-    json_decref(object);
-    return err;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: arrays of .npy, .npz and .safetensors files are read as numpy wrote them, element by element; what is written
- * is read again; each kind of bad file is refused with one line that names file and array, and no byte of one
- * crashes. */
+/* Shows: arrays of .npy, .npz and .safetensors files are read as they were written, element by element; each kind of bad
+ * file is refused with one line that names file and array, and no byte of one crashes. */
 #include "ci/tests/workloads/scratch.h"
 
 #include <errno.h>
@@ -155,15 +154,15 @@ static void assert_alike(const kvb_tensors *a, const kvb_tensors *b)
 {
     assert_int_equal(a->n, b->n);
     for (uint32_t i = 0; i < a->n; i++) {
-        const kvb_tensor *x = &a->list[i], *y = kvb_tensors_find(b, x->name);
-        assert_non_null(y);
+        const kvb_tensor *x = &a->list[i], *y = &b->list[i];
+        assert_string_equal(x->name, y->name);
         assert_int_equal(x->n_dims, y->n_dims);
         assert_memory_equal(x->dims, y->dims, x->n_dims * sizeof *x->dims);
         assert_int_equal(x->elements, y->elements);
         for (uint64_t e = 0; e < x->elements; e++) {
             const double got = value_at(x, e), want = value_at(y, e);
             if (got != want && !(isnan(got) && isnan(want)))
-                fail_msg("%s, '%s', element %d: %.17g, expected %.17g", a->path, x->name, (int)e, got, want);
+                fail_msg("'%s', element %d: %.17g, expected %.17g", x->name, (int)e, got, want);
         }
     }
 }
@@ -264,40 +263,9 @@ static void test_zip(void **state)
         for (uint32_t n = 0; n < 2; n++)
             for (uint64_t e = 0; e < 2; e++)
                 assert_true(kvb_tensor_value(&t->list[n], e) == (double)e + 1);
-        assert_ptr_equal(kvb_tensors_find(t, "layer/b"), &t->list[1]);
-        assert_null(kvb_tensors_find(t, "b"));
         kvb_tensors_close(t);
     }
     kvb_tensors_close(NULL);
-}
-
-static void test_write(void **state)
-{
-    static const uint16_t data[6] = {1, 2, 3, 4, 5, 6};
-    const kvb_tensor list[] = {
-        {.name = "rows", .dtype = KVB_DTYPE_U16, .n_dims = 2, .dims = {2, 3}, .data = data},
-        {.name = "columns", .dtype = KVB_DTYPE_U16, .n_dims = 2, .dims = {3, 2}, .strides = {1, 3}, .data = data},
-        {.name = "one", .dtype = KVB_DTYPE_BF16, .data = data},
-        {.name = "none", .dtype = KVB_DTYPE_F64, .n_dims = 1, .dims = {0}, .data = data}};
-    const char *path = scratch_path("w.safetensors");
-    assert_int_equal(kvb_tensors_write(path, list, N(list), "{\"scale\": \"0.5\"}", why, sizeof why), 0);
-    kvb_tensors *t = open_good(path);
-    assert_int_equal(t->n, N(list));
-    assert_string_equal(t->metadata, "{\"scale\":\"0.5\"}");
-    for (uint64_t e = 0; e < 6; e++) {
-        assert_true(kvb_tensor_value(kvb_tensors_find(t, "rows"), e) == (double)e + 1);
-        assert_true(kvb_tensor_value(kvb_tensors_find(t, "columns"), e) == (double)(e / 2 + e % 2 * 3) + 1);
-    }
-    assert_int_equal(kvb_tensors_find(t, "none")->elements, 0);
-    kvb_tensors_close(t);
-    for (size_t i = 0; i < 3; i++) {
-        const char *bad[] = {"{\"a\": 1}", "[]", "{"};
-        assert_int_equal(kvb_tensors_write(path, list, 1, bad[i], why, sizeof why), -EINVAL);
-        assert_contains(why, "w.safetensors: metadata: expected a JSON object of strings");
-    }
-    const kvb_tensor wide = {.name = "w", .n_dims = 2, .dims = {1ull << 40, 1ull << 40}};
-    assert_int_equal(kvb_tensors_write(path, &wide, 1, NULL, why, sizeof why), -EOVERFLOW);
-    assert_contains(why, "w.safetensors: array 'w': its shape is too large");
 }
 
 /* ---- numpy -------------------------------------------------------------------------------------------------------- */
@@ -335,10 +303,6 @@ static void test_numpy(void **state)
     for (size_t i = 0; i < N(names); i++) {
         kvb_tensors *t = open_good(scratch_path(names[i]));
         assert_alike(t, want);
-        assert_int_equal(kvb_tensors_write(scratch_path("n.safetensors"), t->list, t->n, NULL, why, sizeof why), 0);
-        kvb_tensors *again = open_good(scratch_path("n.safetensors"));
-        assert_alike(again, want);
-        kvb_tensors_close(again);
         kvb_tensors_close(t);
     }
     kvb_tensors_close(want);
@@ -447,8 +411,11 @@ static void test_each_byte(void **state)
     zip_add(&z, "b.npy", &files[0], true);
     files[1] = zip_end(&z);
     files[1].n -= 3; /* the comment may be cut */
-    const kvb_tensor t = {.name = "a", .dtype = KVB_DTYPE_I8, .n_dims = 1, .dims = {4}, .data = "0123"};
-    assert_int_equal(kvb_tensors_write(scratch_path("x.safetensors"), &t, 1, NULL, why, sizeof why), 0);
+    const kvb_tensor t = {.name = "a", .dtype = KVB_DTYPE_I8, .n_dims = 1, .dims = {4}, .bytes = 4, .data = "0123"};
+    assert_int_equal(kvb_safetensors_write(scratch_path("x.safetensors"), &t, 1, NULL, why, sizeof why), 0);
+    kvb_tensors *good = open_good(scratch_path("x.safetensors"));
+    assert_true(good->n == 1 && kvb_tensor_value(good->list, 3) == '3');
+    kvb_tensors_close(good);
     char *text = tests_read(scratch_path("x.safetensors"), &files[2].n);
     memcpy(files[2].at, text, files[2].n);
     free(text);
@@ -473,5 +440,5 @@ static void test_each_byte(void **state)
 int main(void)
 {
     return TESTS_RUN_IN("arrays in files", scratch_setup, scratch_teardown, T(test_dtypes), T(test_shapes), T(test_zip),
-                        T(test_write), T(test_numpy), T(test_bad_npy), T(test_bad_zip), T(test_each_byte));
+                        T(test_numpy), T(test_bad_npy), T(test_bad_zip), T(test_each_byte));
 }

@@ -137,7 +137,7 @@ static void files_open(const filled *r, bool wanted, files *f)
         tensor("q", KVB_DTYPE_F32, filled_q(r, 0), 4, (const uint64_t[]){1, QUERIES, HEADS, DIM}),
         tensor("k", KVB_DTYPE_U8, codes[0], 4, (const uint64_t[]){1, r->cells, KV_HEADS, bytes}),
         tensor("v", KVB_DTYPE_U8, codes[1], 4, (const uint64_t[]){1, r->cells, KV_HEADS, bytes})};
-    if (kvb_tensors_write(f->inputs, list, 3, NULL, why, sizeof why))
+    if (kvb_safetensors_write(f->inputs, list, 3, NULL, why, sizeof why))
         fail_msg("%s", why);
     free(codes[0]);
     free(codes[1]);
@@ -186,7 +186,7 @@ static bool files_fail(const files *f, const judge *j, const spoilt *c, double *
         assert_int_equal(c->kernel->round_query(&c->at->call.args.problem, &c->at->call.args.k, row % HEADS,
                                                 q + row * DIM, rounded + row * DIM),
                          0);
-    int error = kvb_tensors_write(f->outputs, list, c->kernel->round_query ? 3 : 2, NULL, why, sizeof why);
+    int error = kvb_safetensors_write(f->outputs, list, c->kernel->round_query ? 3 : 2, NULL, why, sizeof why);
     error = error ? error
                   : kvb_recordings_open(f->outputs, f->inputs, said, sizeof said / sizeof *said, &all, why, sizeof why);
     if (error)
