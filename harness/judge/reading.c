@@ -12,32 +12,24 @@
 #include "kernels/model.h"
 #include "oracle/claim.h"
 #include "oracle/codec.h"
+#include "workloads/files.h"
 
 /* ---- layouts ------------------------------------------------------------------------------------------------- */
 
 const kvb_layout kvb_layouts[] = {
-    {"bhsd", "bhsd", "bhsd", {"bhs", "bsh"}, false, false, "batch, head, token, channel: torch's SDPA"},
-    {"bshd", "bshd", "bshd", {"bhs", "bsh"}, false, false, "batch, token, head, channel: FlashAttention, JAX"},
-    {"hsd", "hsd", "hsd", {"hs", "sh"}, false, false, "head, token, channel"},
-    {"shd", "shd", "shd", {"sh", "hs"}, false, false, "token, head, channel"},
-    {"thd",
-     "shd",
-     "shd",
-     {"hs", "sh"},
-     true,
-     false,
-     "sequences one behind the other, by cu_seqlens_q and cu_seqlens_k"},
-    {"pages",
-     "shd",
-     "pshd",
-     {"sh", "hs"},
-     true,
-     true,
-     "K and V in pages: page, cell, head, channel; block_table, lengths"},
-    {"pages-hnd", "shd", "phsd", {"sh", "hs"}, true, true, "the same: page, head, cell, channel"},
-    {"bhd", "bhd", "bhd", {NULL}, false, false, "batch, head, channel: a scan of one token of each sequence"},
-    {"bsd", "bsd", "bsd", {NULL}, false, false, "batch, token, channel: a scan of one head (mamba1, conv)"},
-    {"bds", "bds", "bds", {NULL}, false, false, "batch, channel, token: the same"},
+    {"bhsd", "batch, head, token, channel: torch's SDPA", "bhsd", "bhsd", .lse = {"bhs", "bsh"}},
+    {"bshd", "batch, token, head, channel: FlashAttention, JAX", "bshd", "bshd", .lse = {"bhs", "bsh"}},
+    {"hsd", "head, token, channel", "hsd", "hsd", .lse = {"hs", "sh"}},
+    {"shd", "token, head, channel", "shd", "shd", .lse = {"sh", "hs"}},
+    {"thd", "sequences one behind the other, by cu_seqlens_q and cu_seqlens_k", "shd", "shd", .lse = {"hs", "sh"},
+     .joined = true},
+    {"pages", "K and V in pages: page, cell, head, channel; block_table, lengths", "shd", "pshd", .lse = {"sh", "hs"},
+     .joined = true, .paged = true},
+    {"pages-hnd", "the same: page, head, cell, channel", "shd", "phsd", .lse = {"sh", "hs"}, .joined = true,
+     .paged = true},
+    {"bhd", "batch, head, channel: a scan of one token of each sequence", "bhd", .kv = "bhd"},
+    {"bsd", "batch, token, channel: a scan of one head (mamba1, conv)", "bsd", .kv = "bsd"},
+    {"bds", "batch, channel, token: the same", "bds", .kv = "bds"},
     {.name = NULL},
 };
 
@@ -54,79 +46,40 @@ const kvb_layout kvb_layouts[] = {
 #define ATTENTION KVB_OF_ATTENTION
 #define SCANS     KVB_OF_SCANS
 const kvb_preset kvb_presets[] = {
-    {"f32",
-     "everything in f32, in any order; scans token by token (mamba_ssm's selective_state_update)",
-     ATTENTION | SCANS,
-     {F32},
-     {CHUNK(1)}},
-    {"flash-f16",
-     "weights rounded to f16, sums in f32 (FlashAttention-2, mma.f32.f16)",
+    {"f32", "everything in f32, in any order; scans token by token (mamba_ssm's selective_state_update)",
+     ATTENTION | SCANS, .attends = {F32}, .scans = {CHUNK(1)}},
+    {"flash-f16", "weights rounded to f16, sums in f32 (FlashAttention-2, mma.f32.f16)", ATTENTION,
+     .attends = {F32, .sums = {.rounding = KVB_F16}}},
+    {"flash-bf16", "weights rounded to bf16, sums in f32 (FlashAttention-2)", ATTENTION,
+     .attends = {F32, .sums = {.rounding = KVB_BF16}}},
+    {"flash-fp8", "weights rounded to e4m3, sums in f32 (FlashAttention-3)", ATTENTION,
+     .attends = {F32, .sums = {.rounding = KVB_E4M3}}},
+    {"math-f16", "q and scores rounded to f16, weights stored in f16 (torch's math backend)", ATTENTION,
+     .attends = {F32, .query = {.rounding = KVB_F16}, .scores = {.rounding = KVB_F16, .chain = 1},
+                 .sums = {.rounding = KVB_F16}}},
+    {"math-bf16", "the same in bf16", ATTENTION,
+     .attends = {F32, .query = {.rounding = KVB_BF16}, .scores = {.rounding = KVB_BF16, .chain = 1},
+                 .sums = {.rounding = KVB_BF16}}},
+    {"ggml-f16", "q and weights rounded to f16, sums in f32 (llama.cpp without flash attention, K and V in f16)",
+     ATTENTION, .attends = {F32, .query = {.rounding = KVB_F16}, .sums = {.rounding = KVB_F16}}},
+    {"ggml-flash", "q rounded to f16, sums in f16, cell by cell (llama.cpp's flash attention on CPUs, K and V in f16)",
      ATTENTION,
-     {F32, .sums = {.rounding = KVB_F16}},
-     {0}},
-    {"flash-bf16",
-     "weights rounded to bf16, sums in f32 (FlashAttention-2)",
-     ATTENTION,
-     {F32, .sums = {.rounding = KVB_BF16}},
-     {0}},
-    {"flash-fp8",
-     "weights rounded to e4m3, sums in f32 (FlashAttention-3)",
-     ATTENTION,
-     {F32, .sums = {.rounding = KVB_E4M3}},
-     {0}},
-    {"math-f16",
-     "q and scores rounded to f16, weights stored in f16 (torch's math backend)",
-     ATTENTION,
-     {F32, .query = {.rounding = KVB_F16}, .scores = {.rounding = KVB_F16, .chain = 1}, .sums = {.rounding = KVB_F16}},
-     {0}},
-    {"math-bf16",
-     "the same in bf16",
-     ATTENTION,
-     {F32, .query = {.rounding = KVB_BF16}, .scores = {.rounding = KVB_BF16, .chain = 1},
-      .sums = {.rounding = KVB_BF16}},
-     {0}},
-    {"ggml-f16",
-     "q and weights rounded to f16, sums in f32 (llama.cpp without flash attention, K and V in f16)",
-     ATTENTION,
-     {F32, .query = {.rounding = KVB_F16}, .sums = {.rounding = KVB_F16}},
-     {0}},
-    {"ggml-flash",
-     "q rounded to f16, sums in f16, cell by cell (llama.cpp's flash attention on CPUs, K and V in f16)",
-     ATTENTION,
-     {F32, .query = {.rounding = KVB_F16}, .sums = {.rounding = KVB_F16, .chain = UNSAID, .floor = 0x1p-24}},
-     {0}},
-    {"int8",
-     "q and weights in steps of 1/127 of a row's largest (llama.cpp, SageAttention)",
-     ATTENTION,
-     {F32, .query = {.step = 1 / 127.0}, .sums = {.step = 1 / 127.0}},
-     {0}},
-    {"chunk64-f32", "scans in chunks of 64 tokens, everything in f32", SCANS, {0}, {CHUNK(64)}},
-    {"chunk64-f16",
-     "the same, factors of products rounded to f16, or to tf32, which rounds as much",
-     SCANS,
-     {0},
-     {CHUNK(64), .operands = KVB_F16}},
-    {"chunk64-bf16",
-     "the same, rounded to bf16 (flash-linear-attention's chunk kernels)",
-     SCANS,
-     {0},
-     {CHUNK(64), .operands = KVB_BF16}},
-    {"chunk256-f32", "scans in chunks of 256 tokens, everything in f32", SCANS, {0}, {CHUNK(256)}},
-    {"chunk256-f16",
-     "the same, factors of products rounded to f16 or tf32",
-     SCANS,
-     {0},
-     {CHUNK(256), .operands = KVB_F16}},
-    {"chunk256-bf16",
-     "the same, rounded to bf16 (mamba_ssm's mamba_chunk_scan_combined)",
-     SCANS,
-     {0},
-     {CHUNK(256), .operands = KVB_BF16}},
-    {"own",
-     "a declaration in JSON: the fields of kvb_arithmetic in attend.h, of kvb_scan_arithmetic in scan.h",
-     ATTENTION | SCANS,
-     {F32},
-     {CHUNK(1)}},
+     .attends = {F32, .query = {.rounding = KVB_F16},
+                 .sums = {.rounding = KVB_F16, .chain = UNSAID, .floor = 0x1p-24}}},
+    {"int8", "q and weights in steps of 1/127 of a row's largest (llama.cpp, SageAttention)", ATTENTION,
+     .attends = {F32, .query = {.step = 1 / 127.0}, .sums = {.step = 1 / 127.0}}},
+    {"chunk64-f32", "scans in chunks of 64 tokens, everything in f32", SCANS, .scans = {CHUNK(64)}},
+    {"chunk64-f16", "the same, factors of products rounded to f16, or to tf32, which rounds as much", SCANS,
+     .scans = {CHUNK(64), .operands = KVB_F16}},
+    {"chunk64-bf16", "the same, rounded to bf16 (flash-linear-attention's chunk kernels)", SCANS,
+     .scans = {CHUNK(64), .operands = KVB_BF16}},
+    {"chunk256-f32", "scans in chunks of 256 tokens, everything in f32", SCANS, .scans = {CHUNK(256)}},
+    {"chunk256-f16", "the same, factors of products rounded to f16 or tf32", SCANS,
+     .scans = {CHUNK(256), .operands = KVB_F16}},
+    {"chunk256-bf16", "the same, rounded to bf16 (mamba_ssm's mamba_chunk_scan_combined)", SCANS,
+     .scans = {CHUNK(256), .operands = KVB_BF16}},
+    {"own", "a declaration in JSON: the fields of kvb_arithmetic in attend.h, of kvb_scan_arithmetic in scan.h",
+     ATTENTION | SCANS, .attends = {F32}, .scans = {CHUNK(1)}},
     {.name = NULL},
 };
 #undef F32
@@ -219,9 +172,9 @@ static const member *field_find(const member *fields, const char *name)
 /* "arithmetic: WHERE: expected WHAT", and the names of fields. */
 static int declaration_wrong(const char *where, const char *what, const member *fields, char *why, size_t why_bytes)
 {
-    size_t n = (size_t)snprintf(why, why_bytes, "arithmetic: %.60s: expected %s", where, what);
-    for (; fields && fields->name && n < why_bytes; fields++)
-        n += (size_t)snprintf(why + n, why_bytes - n, " %s", fields->name);
+    snprintf(why, why_bytes, "arithmetic: %.60s: expected %s", where, what);
+    for (; fields && fields->name; fields++)
+        kvb_list_add(why, why_bytes, " ", "%s", fields->name);
     return -EINVAL;
 }
 
@@ -326,11 +279,11 @@ int kvb_reading_arithmetic_check(const kvb_recorded_reading *r, char *why, size_
                                  scans ? scans_fields : attends_fields, why, why_bytes);
     if (preset->of & kvb_reading_of(r))
         return 0;
-    size_t n = (size_t)snprintf(why, why_bytes, "arithmetic: %s is for %s only: expected one of", preset->name,
-                                scans ? "attention" : "scans");
-    for (preset = kvb_presets; preset->name && n < why_bytes; preset++)
+    snprintf(why, why_bytes, "arithmetic: %s is for %s only: expected one of", preset->name,
+             scans ? "attention" : "scans");
+    for (preset = kvb_presets; preset->name; preset++)
         if (preset->of & kvb_reading_of(r))
-            n += (size_t)snprintf(why + n, why_bytes - n, " %s", strcmp(preset->name, "own") ? preset->name : "{…}");
+            kvb_list_add(why, why_bytes, " ", "%s", strcmp(preset->name, "own") ? preset->name : "{…}");
     return -EINVAL;
 }
 
@@ -342,66 +295,65 @@ static const char *const lse_layouts[] = {"heads-first", "tokens-first", NULL};
 static const char *const state_layouts[] = {"kv", "vk", NULL};
 static const char *const activations[] = {"none", "silu", NULL};
 
+static const char *recurrence_word(uint32_t i)
+{
+    return i < KVB_SCAN_KINDS ? kvb_scan_kind_name(i) : NULL;
+}
+
+static const char *layout_word(uint32_t i)
+{
+    return kvb_layouts[i].name;
+}
+
+/* Only codecs without separate scales and zeros: one array holds their rows. */
+static const char *format_word(uint32_t i)
+{
+    const kvb_codec *c = &kvb_codecs[i];
+    const bool one = c->name && c->block == 1 && !kvb_codec_bytes(c, 256, KVB_SCALES) && !kvb_codec_bytes(c, 256, KVB_ZEROS);
+    return !c->name || one ? c->name : "";
+}
+
+#define AT(member)          offsetof(kvb_recorded_reading, member)
+#define WORDS(member, list) AT(member), KVB_KEY_WORD, 0, list, NULL
+#define WORDS_OF(member, f) AT(member), KVB_KEY_WORD, 0, NULL, f
+#define POSITIVE            KVB_KEY_NUMBER, 0x1p-126, NULL, NULL
 const kvb_reading_key kvb_reading_keys[] = {
-    {"recurrence", "of a scan: mamba1, mamba2, lightning, delta or conv, as kernels/scan.h says (none: attention)"},
-    {"layout", "axes of the arrays, as below (required)"},
-    {"causal", "no; lower-right: the last query sees the last cell; upper-left: query i sees cells 0 to i (required of "
-               "attention)"},
-    {"scale", "factor on q.k, of a scan on q: a number, or 1/sqrt(d) (required)"},
-    {"arithmetic", "what the kernel rounds: a preset, or a declaration in JSON (required)"},
-    {"window", "cells that a query sees at most, its own among them (0: all)"},
-    {"window_sinks", "cells at the beginning that a window keeps (0)"},
-    {"softcap", "logits become softcap tanh(x / softcap) (0: none)"},
-    {"lse_base", "e (usual) or 2: of the log-sum-exp"},
-    {"lse_layout", "heads-first or tokens-first, where its shape does not tell"},
-    {"q_scale", "factor on all elements of q (1)"},
-    {"k_scale", "factor on all elements of K (1); an array k_scale has one for each head, or for each row"},
-    {"v_scale", "the same of V"},
-    {"k_format", "what raw bytes of K are: e4m3, e5m2, bf16, f16, q8_0, q4_0, … (the array's type)"},
-    {"v_format", "the same of V"},
+    {"recurrence", "of a scan: mamba1, mamba2, lightning, delta or conv, as kernels/scan.h says (none: attention)",
+     WORDS_OF(recurrence, recurrence_word)},
+    {"layout", "axes of the arrays, as below (required)", WORDS_OF(layout, layout_word)},
+    {"causal",
+     "no; lower-right: the last query sees the last cell; upper-left: query i sees cells 0 to i (required of "
+     "attention)",
+     WORDS(causal, causals)},
+    {"scale", "factor on q.k, of a scan on q: a number, or 1/sqrt(d) (required)", AT(scale), POSITIVE},
+    {"arithmetic", "what the kernel rounds: a preset, or a declaration in JSON (required)", AT(arithmetic),
+     KVB_KEY_ARITHMETIC, 0, NULL, NULL},
+    {"window", "cells that a query sees at most, its own among them (0: all)", AT(window), KVB_KEY_COUNT, 0, NULL,
+     NULL},
+    {"window_sinks", "cells at the beginning that a window keeps (0)", AT(window_sinks), KVB_KEY_COUNT, 0, NULL, NULL},
+    {"softcap", "logits become softcap tanh(x / softcap) (0: none)", AT(softcap), KVB_KEY_NUMBER, 0, NULL, NULL},
+    {"lse_base", "e (usual) or 2: of the log-sum-exp", WORDS(lse_base, bases)},
+    {"lse_layout", "heads-first or tokens-first, where its shape does not tell", WORDS(lse_layout, lse_layouts)},
+    {"q_scale", "factor on all elements of q (1)", AT(q_scale), POSITIVE},
+    {"k_scale", "factor on all elements of K (1); an array k_scale has one for each head, or for each row", AT(k_scale),
+     POSITIVE},
+    {"v_scale", "the same of V", AT(v_scale), POSITIVE},
+    {"k_format", "what raw bytes of K are: e4m3, e5m2, bf16, f16, q8_0, q4_0, … (the array's type)",
+     WORDS_OF(k_format, format_word)},
+    {"v_format", "the same of V", WORDS_OF(v_format, format_word)},
     {"state_layout",
-     "of states, of taps and of mamba1's a: kv, or vk where d_v lies before d_k; where the shape does not tell"},
-    {"activation", "of a convolution: none or silu (required of conv)"},
-    {NULL, NULL},
+     "of states, of taps and of mamba1's a: kv, or vk where d_v lies before d_k; where the shape does not tell",
+     WORDS(state_layout, state_layouts)},
+    {"activation", "of a convolution: none or silu (required of conv)", WORDS(activation, activations)},
+    {.name = NULL},
 };
 
-static int word_set(uint32_t *field, const char *const *words, const char *value)
+static const kvb_reading_key *key_find(const char *name)
 {
-    for (uint32_t i = 0; words[i]; i++)
-        if (!strcmp(words[i], value)) {
-            *field = i + 1;
-            return 0;
-        }
-    return -EINVAL;
-}
-
-static int number_set(double *field, const char *value, double least)
-{
-    char *end;
-    const double x = strtod(value, &end);
-    if (end == value || *end || !isfinite(x) || !(x >= least))
-        return -EINVAL;
-    *field = x;
-    return 0;
-}
-
-static int count_set(double *field, const char *value)
-{
-    return number_set(field, value, 0) || *field != floor(*field) || *field > INT32_MAX ? -EINVAL : 0;
-}
-
-/* Sets a format. Only codecs without separate scales and zeros: one array holds their rows. */
-static int format_set(uint32_t *field, const char *value)
-{
-    for (uint32_t i = 0; kvb_codecs[i].name; i++) {
-        const kvb_codec *c = &kvb_codecs[i];
-        if (!strcmp(c->name, value) && c->block == 1 && !kvb_codec_bytes(c, 256, KVB_SCALES) &&
-            !kvb_codec_bytes(c, 256, KVB_ZEROS)) {
-            *field = i + 1;
-            return 0;
-        }
-    }
-    return -EINVAL;
+    const kvb_reading_key *k = kvb_reading_keys;
+    while (k->name && strcmp(k->name, name))
+        k++;
+    return k->name ? k : NULL;
 }
 
 static int arithmetic_set(kvb_recorded_reading *r, const char *value, char *why, size_t why_bytes)
@@ -415,67 +367,44 @@ static int arithmetic_set(kvb_recorded_reading *r, const char *value, char *why,
     return kvb_presets[i].name && kvb_presets[i + 1].name ? 0 : -EINVAL;
 }
 
-static int recurrence_set(kvb_recorded_reading *r, const char *value)
+static bool word_set(const kvb_reading_key *k, const char *value, uint32_t *place)
 {
-    uint32_t kind = 0;
-    while (kind < KVB_SCAN_KINDS && strcmp(kvb_scan_kind_name(kind), value))
-        kind++;
-    r->recurrence = 1 + kind;
-    return kind < KVB_SCAN_KINDS ? 0 : -EINVAL;
+    const char *word;
+    uint32_t i = 0;
+    while ((word = k->words ? k->words[i] : k->word(i)) && (!*word || strcmp(word, value)))
+        i++;
+    *place = i + 1;
+    return word;
 }
 
-static int layout_set(kvb_recorded_reading *r, const char *value)
+static bool number_set(const kvb_reading_key *k, const char *value, double *number)
 {
-    for (uint32_t i = 0; kvb_layouts[i].name; i++)
-        if (!strcmp(kvb_layouts[i].name, value)) {
-            r->layout = i + 1;
-            return 0;
-        }
-    return -EINVAL;
+    char *end;
+    *number = strtod(value, &end);
+    return end != value && !*end && isfinite(*number) && *number >= k->least &&
+           (k->type == KVB_KEY_NUMBER || (*number == floor(*number) && *number <= INT32_MAX));
 }
 
 int kvb_reading_set(kvb_recorded_reading *r, const char *key, const char *value, char *why, size_t why_bytes)
 {
-    uint32_t i = 0, word = 0;
-    int error = -EINVAL;
+    const kvb_reading_key *k = key_find(key);
     why[0] = '\0';
-    while (kvb_reading_keys[i].name && strcmp(kvb_reading_keys[i].name, key))
-        i++;
-    if (!kvb_reading_keys[i].name) {
-        size_t n = (size_t)snprintf(why, why_bytes, "unknown key '%s'; known:", key);
-        for (i = 0; kvb_reading_keys[i].name && n < why_bytes; i++)
-            n += (size_t)snprintf(why + n, why_bytes - n, " %s", kvb_reading_keys[i].name);
+    if (!k) {
+        snprintf(why, why_bytes, "unknown key '%s'; known:", key);
+        for (k = kvb_reading_keys; k->name; k++)
+            kvb_list_add(why, why_bytes, " ", "%s", k->name);
         return -EINVAL;
     }
-    if (!strcmp(key, "recurrence"))
-        error = recurrence_set(r, value);
-    else if (!strcmp(key, "layout"))
-        error = layout_set(r, value);
-    else if (!strcmp(key, "causal")) {
-        error = word_set(&word, causals, value);
-        r->causal = (kvb_causal)word;
-    } else if (!strcmp(key, "scale"))
-        error = strcmp(value, "1/sqrt(d)") ? number_set(&r->scale, value, 0x1p-126) : (r->scale = KVB_SCALE_ROOT, 0);
-    else if (!strcmp(key, "arithmetic"))
+    void *to = (char *)r + k->at;
+    int error = 0;
+    if (to == &r->scale && !strcmp(value, "1/sqrt(d)"))
+        r->scale = KVB_SCALE_ROOT;
+    else if (k->type == KVB_KEY_ARITHMETIC)
         error = arithmetic_set(r, value, why, why_bytes);
-    else if (!strcmp(key, "window") || !strcmp(key, "window_sinks"))
-        error = count_set(strcmp(key, "window") ? &r->window_sinks : &r->window, value);
-    else if (!strcmp(key, "softcap"))
-        error = number_set(&r->softcap, value, 0);
-    else if (!strcmp(key, "lse_base"))
-        error = word_set(&r->lse_base, bases, value);
-    else if (!strcmp(key, "lse_layout"))
-        error = word_set(&r->lse_layout, lse_layouts, value);
-    else if (!strcmp(key, "state_layout"))
-        error = word_set(&r->state_layout, state_layouts, value);
-    else if (!strcmp(key, "activation"))
-        error = word_set(&r->activation, activations, value);
-    else if (!strcmp(key, "k_format") || !strcmp(key, "v_format"))
-        error = format_set(*key == 'k' ? &r->k_format : &r->v_format, value);
-    else
-        error = number_set(*key == 'q' ? &r->q_scale : *key == 'k' ? &r->k_scale : &r->v_scale, value, 0x1p-126);
+    else if (!(k->type == KVB_KEY_WORD ? word_set(k, value, to) : number_set(k, value, to)))
+        error = -EINVAL;
     if (error && !why[0])
-        snprintf(why, why_bytes, "%s: '%s' is none; expected %s", key, value, kvb_reading_keys[i].help);
+        snprintf(why, why_bytes, "%s: '%s' is none; expected %s", key, value, k->help);
     return error;
 }
 
@@ -496,12 +425,8 @@ int kvb_reading_set_all(kvb_recorded_reading *r, json_t *object, bool lenient, c
     int error = 0;
     json_object_foreach(object, key, value)
     {
-        bool known = false;
-        for (uint32_t i = 0; kvb_reading_keys[i].name; i++)
-            known = known || !strcmp(kvb_reading_keys[i].name, key);
-        if (error || (lenient && !known) || !strcmp(key, "calls"))
-            continue;
-        error = json_set(r, key, value, why, why_bytes);
+        if (!error && (!lenient || key_find(key)) && strcmp(key, "calls"))
+            error = json_set(r, key, value, why, why_bytes);
     }
     return error;
 }

@@ -64,9 +64,8 @@ static inline uint32_t kvb_reading_of(const kvb_recorded_reading *reading)
 /* Axes of arrays: b batch, h head, s token or cell, d channel, p page. joined: sequences lie one behind the other along
  * s, as cu_seqlens says. A layout without axes of lse is for scans only, a paged one for attention only. */
 typedef struct kvb_layout {
-    const char *name, *q, *kv, *lse[2];
+    const char *name, *summary, *q, *kv, *lse[2];
     bool joined, paged;
-    const char *summary;
 } kvb_layout;
 extern const kvb_layout kvb_layouts[]; /* ends with name NULL */
 
@@ -89,6 +88,11 @@ struct json_t *kvb_declaration_json(const kvb_arithmetic *attends, const kvb_sca
 /* One key of a description: "layout", "scale", …. */
 typedef struct kvb_reading_key {
     const char *name, *help;
+    size_t at; /* its member of the reading */
+    enum { KVB_KEY_NUMBER, KVB_KEY_COUNT, KVB_KEY_WORD, KVB_KEY_ARITHMETIC } type;
+    double least; /* of a number */
+    /* Word i sets the member to i + 1. Ends with NULL. words NULL: word(i) returns word i. */
+    const char *const *words, *(*word)(uint32_t i);
 } kvb_reading_key;
 extern const kvb_reading_key kvb_reading_keys[]; /* ends with name NULL */
 /* Sets a key. 0, or -EINVAL with why: an unknown key, or a bad value. */
