@@ -91,16 +91,11 @@ static const char *passes(uint64_t beyond)
     return beyond ? "fails" : "passes";
 }
 
-static void usual_print(const kvb_usual *u)
-{
-    printf("  others  torch's assert_close %s, allclose at 1e-2 %s, cosine %.6f, NMSE %.2g\n",
-           passes(u->beyond_default), passes(u->beyond_loose), kvb_usual_cosine(u), kvb_usual_nmse(u));
-}
-
 /* Prints for people: a line for a right call, all findings for a wrong one. */
 static void words_print(const kvb_recorded_verdict *j)
 {
     const kvb_result *r = &j->result;
+    const kvb_usual *u = &j->usual;
     char more[64] = "";
     if (j->glanced)
         snprintf(more, sizeof more, ", a second opinion of %" PRIu64, j->glanced);
@@ -120,7 +115,8 @@ static void words_print(const kvb_recorded_verdict *j)
             printf("  why     %s\n", r->reason);
         for (uint32_t i = 0; i < KVB_JUDGED_READINGS && *j->reads[i]; i++)
             printf("  %s %s\n", i ? "        or with" : "passes  with", j->reads[i]);
-        usual_print(&j->usual);
+        printf("  others  torch's assert_close %s, allclose at 1e-2 %s, cosine %.6f, NMSE %.2g\n",
+               passes(u->beyond_default), passes(u->beyond_loose), kvb_usual_cosine(u), kvb_usual_nmse(u));
     }
     if (j->unsaid)
         printf("  beside  of %" PRIu64

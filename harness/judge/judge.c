@@ -36,36 +36,63 @@ typedef struct unit {
     kvb_single_filter *filter; /* the matched filter, for attention; NULL: none */
 } unit;
 
-/* A judged row. Attention: query heads of one KV head. Scans: columns of a token's output or of a final state's row. */
-typedef struct taken {
-    const unit *of;
-    uint32_t query, head, heads; /* head: first of `heads` heads */
-    const kvb_diff *diff;        /* of this row; its head 0 is `head` */
-    kvb_elem elem;
-    const void *out;     /* [n] of elem */
-    const double *exact; /* [n] */
-    size_t n;
-    bool glanced; /* a second opinion */
-} taken;
-typedef bool row_take(void *ctx, const taken *row); /* false: stop */
-
-/* The decoded inputs of a unit. */
-typedef struct bench {
+typedef struct trial {
     const kvb_recorded *call;
-    const kvb_recorded_reading *reading;
+    kvb_recorded_shape shape;
+    kvb_recorded_verdict *judged;
+    kvb_diff diff, opinion;    /* of judged rows, of second opinions; event of a place: the sequence */
+    kvb_single_filter *filter; /* for attention */
+    uint64_t sequences[KVB_DIFF_QUERIES / 64];
+    struct {
+        unit of;
+        uint32_t query;
+    } failing[FAILING];
+    uint32_t n_failing;
+    char unrounded[256]; /* what is wrong with q_rounded; "": nothing */
+} trial;
+
+/* A unit under a reading: its decoded inputs, and for scans the columns, followed to some token. */
+typedef struct bench {
     const kvb_recorded_shape *shape;
+    const unit *of;
+    trial *into; /* takes the judged rows; NULL: it is only asked whether some row is wrong or sees no cell */
+    bool wrong;
+    char *why;
+    size_t why_bytes;
     kvb_recorded_sequence sequence;
+    float *q;
+    double *exact;
+    void *out;
+    kvb_arena arena;
+    /* attention */
     kvb_attend attend;
     kvb_single_rows rows;
     kvb_token_run *runs;
     size_t *first;
     uint64_t *seen; /* bits of cells that some query sees */
-    double *k, *k_size, *v, *v_size, *exact;
+    double *sides[2], *sizes[2];
     double *q_rounded; /* NULL: no such array */
-    float *q, *lse, *sinks;
-    void *out;
-    kvb_arena arena;
+    float *lse, *sinks;
+    /* scans */
+    kvb_scan_problem problem; /* with these columns only */
+    kvb_recurrence *head;
+    kvb_recurrence_token token;
+    double sign;                     /* of states and outputs: plain_decay has negative decays */
+    float *k, *v, *gate, *own, *now; /* own: a; now: a under the reading, for this token */
+    float beta, *bias;
+    double *state;
+    kvb_recurrence_want *want;
 } bench;
+
+/* A judged row. Attention: query heads of one KV head. Scans: columns of a token's output or of a final state's row. */
+typedef struct taken {
+    uint32_t query, head, heads; /* head: first of `heads` heads */
+    const kvb_diff *diff;        /* of this row; its head 0 is `head` */
+    kvb_elem elem;
+    const void *out; /* [n] of elem; exact ones: in the bench */
+    size_t n;
+    bool glanced; /* a second opinion */
+} taken;
 
 static uint32_t group_of(const kvb_recorded_shape *s)
 {
@@ -75,7 +102,93 @@ static uint32_t group_of(const kvb_recorded_shape *s)
 static uint32_t head_of(const bench *x, uint32_t kv_head, uint32_t i)
 {
     const kvb_recorded_shape *s = x->shape;
-    return x->reading->heads_interleaved ? i * s->kv_heads + kv_head : kv_head * group_of(s) + i;
+    return s->reading->heads_interleaved ? i * s->kv_heads + kv_head : kv_head * group_of(s) + i;
+}
+
+/* ---- judged rows ------------------------------------------------------------------------------------------------- */
+
+void kvb_usual_take(kvb_usual *u, kvb_elem elem, const void *out, const double *exact, size_t n)
+{
+    /* torch.testing.assert_close: torch/testing/_comparison.py, _DTYPE_PRECISIONS. */
+    const double relative = elem == KVB_F16 ? 1e-3 : elem == KVB_BF16 ? 1.6e-2 : 1.3e-6, absolute = 1e-5;
+    for (size_t i = 0; i < n; i++) {
+        const double got = kvb_output_value(elem, out, i), error = fabs(got - exact[i]);
+        u->elements++;
+        u->beyond_default += !(error <= absolute + relative * fabs(exact[i]));
+        u->beyond_loose += !(error <= 1e-2 + 1e-2 * fabs(exact[i]));
+        u->error2 += error * error;
+        u->exact2 += exact[i] * exact[i];
+        u->got2 += got * got;
+        u->cross += got * exact[i];
+    }
+}
+
+double kvb_usual_cosine(const kvb_usual *u)
+{
+    return u->got2 > 0 && u->exact2 > 0 ? u->cross / sqrt(u->got2 * u->exact2) : 0;
+}
+
+double kvb_usual_nmse(const kvb_usual *u)
+{
+    return u->exact2 > 0 ? u->error2 / u->exact2 : u->error2 > 0 ? INFINITY : 0;
+}
+
+static kvb_diff_place placed(kvb_diff_place place, const unit *of, const taken *row)
+{
+    place.event = of->b;
+    place.query = row->query;
+    place.head += row->head;
+    return place;
+}
+
+/* Takes a judged row. False: no more rows are wanted. */
+static bool row_take(bench *x, const taken *row)
+{
+    trial *t = x->into;
+    const unit *u = x->of;
+    const kvb_diff *of = row->diff;
+    x->wrong |= of->any_failed;
+    if (!t)
+        return !x->wrong;
+    kvb_diff *d = row->glanced ? &t->opinion : &t->diff;
+    if (of->rho > d->rho || !d->elements) {
+        d->rho = of->rho;
+        d->worst = placed(of->worst, u, row);
+    }
+    if (of->any_failed && !d->any_failed)
+        d->first = placed(of->first, u, row);
+    d->any_failed |= of->any_failed;
+    d->rho_worst = fmax(d->rho_worst, of->rho_worst);
+    d->rho_lse = fmax(d->rho_lse, of->rho_lse);
+    d->max_abs = fmax(d->max_abs, of->max_abs);
+    d->sum_error2 += of->sum_error2;
+    d->sum_exact2 += of->sum_exact2;
+    d->rows += of->rows;
+    d->silent += of->silent;
+    d->not_finite += of->not_finite;
+    d->elements += of->elements;
+    d->failed += of->failed;
+    d->claim.wide += of->claim.wide;
+    d->claim.unsaid += of->claim.unsaid;
+    d->claim.fields |= of->claim.fields;
+    kvb_usual_take(&t->judged->usual, row->elem, row->out, x->exact, row->n);
+    if (!of->any_failed)
+        return true;
+    for (uint32_t i = 0; i < row->heads; i++)
+        if (of->first_heads[i / 64] >> i % 64 & 1 && row->head + i < KVB_MODEL_WIDTH)
+            kvb_bits_set(d->first_heads, row->head + i, row->head + i + 1);
+    if (row->query < KVB_DIFF_QUERIES)
+        kvb_bits_set(d->first_queries, row->query, row->query + 1);
+    if (u->b < KVB_DIFF_QUERIES)
+        kvb_bits_set(t->sequences, u->b, u->b + 1);
+    const unit *last = t->n_failing ? &t->failing[t->n_failing - 1].of : NULL;
+    const bool same_unit = last && last->b == u->b && last->head == u->head && last->first == u->first;
+    /* scans: other readings are tried on a whole unit */
+    if (t->n_failing < FAILING && (!same_unit || (!t->shape.scans && t->n_failing < FAILING / 2))) {
+        t->failing[t->n_failing].of = *u;
+        t->failing[t->n_failing++].query = row->query;
+    }
+    return true;
 }
 
 /* ---- inputs of a unit -------------------------------------------------------------------------------------------- */
@@ -102,8 +215,9 @@ static void run_add(bench *x, size_t *n, size_t begin, uint32_t from, uint32_t t
 }
 
 /* Makes the runs of cells that each query of the unit sees. */
-static int sight_make(bench *x, const unit *u)
+static int sight_make(bench *x)
 {
+    const unit *u = x->of;
     const uint32_t cells = x->sequence.cells;
     const size_t most = x->shape->mask.tensor ? cells / 2 + 1 : 2;
     size_t n = 0;
@@ -115,7 +229,7 @@ static int sight_make(bench *x, const unit *u)
     for (uint32_t i = 0; i < u->n; i++) {
         uint32_t sinks, begin, end;
         x->first[i] = n;
-        kvb_recorded_sees(x->reading, &x->sequence, u->queries[i], &sinks, &begin, &end);
+        kvb_recorded_sees(x->shape->reading, &x->sequence, u->queries[i], &sinks, &begin, &end);
         if (!x->shape->mask.tensor) {
             run_add(x, &n, x->first[i], 0, sinks);
             run_add(x, &n, x->first[i], begin, end);
@@ -130,42 +244,49 @@ static int sight_make(bench *x, const unit *u)
     return 0;
 }
 
-static int input_wrong(const kvb_recorded *call, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
-                       uint32_t channel, double value, const char *expected, char *why, size_t why_bytes)
+static int input_wrong(const bench *x, kvb_recorded_part part, const char *of, uint32_t at, uint32_t channel,
+                       double value, const char *expected)
 {
-    return kvb_why_set(-EINVAL, why, why_bytes,
+    const kvb_recorded *call = x->shape->call;
+    return kvb_why_set(-EINVAL, x->why, x->why_bytes,
                        "%s: array '%s': sequence %u, head %u, %s %u, channel %u is %g: expected %s", call->path,
-                       call->part[part]->name, u->b, u->head, of, at, channel, value, expected);
+                       call->part[part]->name, x->of->b, x->of->head, of, at, channel, value, expected);
 }
 static const char finite_words[] = "inputs that are finite";
 
 /* Converts an input to f32. -EINVAL with why: it is not finite, or f32 cannot hold it. */
-static int input_read(const kvb_recorded *call, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
-                      uint32_t channel, double value, float *to, char *why, size_t why_bytes)
+static int input_read(const bench *x, kvb_recorded_part part, const char *of, uint32_t at, uint32_t channel,
+                      double value, float *to)
 {
+    const kvb_recorded *call = x->shape->call;
     if (!isfinite(value))
-        return input_wrong(call, part, u, of, at, channel, value, finite_words, why, why_bytes);
+        return input_wrong(x, part, of, at, channel, value, finite_words);
     *to = (float)value;
     if ((double)*to == value)
         return 0;
-    return kvb_why_set(-EINVAL, why, why_bytes,
+    return kvb_why_set(-EINVAL, x->why, x->why_bytes,
                        "%s: array '%s' is f64 and has more than f32 can hold: expected f32, f16 or bf16", call->path,
                        call->part[part]->name);
 }
 
-static int side_make(bench *x, const unit *u, int side, double *rows, double *sizes, char *why, size_t why_bytes)
+static int side_make(bench *x, int side)
 {
     const kvb_recorded_shape *s = x->shape;
+    const unit *u = x->of;
     const uint32_t dim = side ? s->v_dim : s->k_dim;
+    const size_t cells = (size_t)x->sequence.cells + 1;
+    x->sides[side] = kvb_arena_take(&x->arena, 2 * cells * dim, sizeof(double));
+    if (x->arena.failed)
+        return -ENOMEM;
+    x->sizes[side] = x->sides[side] + cells * dim;
     for (uint32_t c = 0; c < x->sequence.cells; c++) {
         if (!(x->seen[c / 64] >> c % 64 & 1))
             continue; /* an invisible cell may hold anything */
-        double *row = rows + (size_t)c * dim;
-        kvb_recorded_row(x->call, x->reading, s, side, u->b, u->head, &x->sequence, c, row, sizes + (size_t)c * dim);
+        double *row = x->sides[side] + (size_t)c * dim;
+        kvb_recorded_row(s, side, u->b, u->head, &x->sequence, c, row, x->sizes[side] + (size_t)c * dim);
         for (uint32_t i = 0; i < dim; i++)
             if (!isfinite(row[i]))
-                return input_wrong(x->call, side ? KVB_RECORDED_V : KVB_RECORDED_K, u, "cell", c, i, row[i],
-                                   finite_words, why, why_bytes);
+                return input_wrong(x, side ? KVB_RECORDED_V : KVB_RECORDED_K, "cell", c, i, row[i], finite_words);
     }
     return 0;
 }
@@ -182,17 +303,18 @@ static void output_put(kvb_elem elem, const kvb_tensor *t, uint64_t at, void *ou
 /* A recorded log-sum-exp, converted to base e and with the sink. */
 static float lse_of(const bench *x, double lse, uint32_t head)
 {
-    lse *= x->reading->lse_base == 2 ? log(2) : 1;
-    if (x->reading->lse_lacks_sink && x->sinks) {
+    lse *= x->shape->reading->lse_base == 2 ? log(2) : 1;
+    if (x->shape->reading->lse_lacks_sink && x->sinks) {
         const double sink = (double)x->sinks[head], most = fmax(lse, sink);
         lse = most + log(exp(lse - most) + exp(sink - most));
     }
     return (float)lse;
 }
 
-static int queries_make(bench *x, const unit *u, char *why, size_t why_bytes)
+static int queries_make(bench *x)
 {
     const kvb_recorded_shape *s = x->shape;
+    const unit *u = x->of;
     const uint32_t group = group_of(s);
     for (uint32_t n = 0; n < u->n; n++)
         for (uint32_t i = 0; i < group; i++) {
@@ -201,9 +323,9 @@ static int queries_make(bench *x, const unit *u, char *why, size_t why_bytes)
             const size_t row = (size_t)n * group + i;
             const uint64_t q = place_of(&s->q, u->b, head, token), out = place_of(&s->out, u->b, head, token);
             for (uint32_t c = 0; c < s->k_dim; c++) {
-                const int error = input_read(x->call, KVB_RECORDED_Q, u, "query", u->queries[n], c,
+                const int error = input_read(x, KVB_RECORDED_Q, "query", u->queries[n], c,
                                              kvb_tensor_value(s->q.tensor, q + c * s->q.stride[KVB_AXIS_D]),
-                                             &x->q[row * s->k_dim + c], why, why_bytes);
+                                             &x->q[row * s->k_dim + c]);
                 if (error)
                     return error;
             }
@@ -219,27 +341,25 @@ static int queries_make(bench *x, const unit *u, char *why, size_t why_bytes)
     return 0;
 }
 
-static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
+static int bench_make(bench *x)
 {
     static const kvb_format plain = {.name = "f32", .elem = KVB_F32};
     const kvb_recorded_shape *s = x->shape;
-    const kvb_tensor *sinks = x->reading->no_sinks ? NULL : x->call->part[KVB_RECORDED_SINKS];
-    const uint32_t group = group_of(s);
-    const size_t rows = (size_t)u->n * group;
-    kvb_recorded_sequence_of(x->call, x->reading, s, u->b, &x->sequence);
-    int error = sight_make(x, u);
+    const kvb_recorded_reading *r = s->reading;
+    const kvb_tensor *sinks = r->no_sinks ? NULL : s->call->part[KVB_RECORDED_SINKS];
+    const uint32_t group = group_of(s), n = x->of->n;
+    const size_t rows = (size_t)n * group;
+    kvb_recorded_sequence_of(s, x->of->b, &x->sequence);
+    int error = sight_make(x);
     if (error)
         return error;
-    const size_t cells = (size_t)x->sequence.cells + 1;
-    const double needed = 16.0 * (double)cells * ((double)s->k_dim + s->v_dim),
+    const double needed = 16.0 * (x->sequence.cells + 1.0) * ((double)s->k_dim + s->v_dim),
                  has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (needed > has / 2)
         return kvb_why_set(
-            -EINVAL, why, why_bytes,
+            -EINVAL, x->why, x->why_bytes,
             "%s: sequence %u: %u cells take %.0f GiB to judge: expected less than half of this machine's memory",
-            x->call->path, u->b, x->sequence.cells, needed / 0x1p30);
-    x->k = kvb_arena_take(&x->arena, 2 * cells * s->k_dim, sizeof *x->k);
-    x->v = s->latent ? NULL : kvb_arena_take(&x->arena, 2 * cells * s->v_dim, sizeof *x->v);
+            s->call->path, x->of->b, x->sequence.cells, needed / 0x1p30);
     x->q = kvb_arena_take(&x->arena, rows * s->k_dim, sizeof *x->q);
     x->q_rounded = s->q_rounded.tensor ? kvb_arena_take(&x->arena, rows * s->k_dim, sizeof *x->q_rounded) : NULL;
     x->lse = kvb_arena_take(&x->arena, rows + 1, sizeof *x->lse);
@@ -248,29 +368,27 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     x->exact = kvb_arena_take(&x->arena, (size_t)group * s->v_dim, sizeof *x->exact);
     if (x->arena.failed)
         return -ENOMEM;
-    x->k_size = x->k + cells * s->k_dim;
-    x->v_size = x->v ? x->v + cells * s->v_dim : NULL;
     for (uint32_t i = 0; i < group && sinks; i++)
-        x->sinks[i] = (float)kvb_tensor_value(sinks, head_of(x, u->head, i) * sinks->strides[0]);
-    error = side_make(x, u, 0, x->k, x->k_size, why, why_bytes);
-    error = error || s->latent ? error : side_make(x, u, 1, x->v, x->v_size, why, why_bytes);
-    error = error ? error : queries_make(x, u, why, why_bytes);
+        x->sinks[i] = (float)kvb_tensor_value(sinks, head_of(x, x->of->head, i) * sinks->strides[0]);
+    error = side_make(x, 0);
+    error = error || s->latent ? error : side_make(x, 1);
+    error = error ? error : queries_make(x);
     x->rows = (kvb_single_rows){.cells = x->sequence.cells,
-                                .k_decoded = x->k,
-                                .k_sizes = x->k_size,
-                                .v_decoded = x->v,
-                                .v_sizes = x->v_size,
+                                .k_decoded = x->sides[0],
+                                .k_sizes = x->sizes[0],
+                                .v_decoded = x->sides[1],
+                                .v_sizes = x->sizes[1],
                                 .q = x->q_rounded,
                                 .runs = x->runs,
                                 .first = x->first};
-    x->attend = (kvb_attend){.problem = {.n_tok = u->n,
+    x->attend = (kvb_attend){.problem = {.n_tok = n,
                                          .n_heads = group,
                                          .n_kv_heads = 1,
                                          .k_dim = s->k_dim,
                                          .v_dim = s->v_dim,
                                          .n_cells = x->sequence.cells,
-                                         .scale = (float)factor_of(x->reading, s->k_dim),
-                                         .softcap = x->reading->no_softcap ? 0 : (float)x->reading->softcap,
+                                         .scale = (float)factor_of(r, s->k_dim),
+                                         .softcap = r->no_softcap ? 0 : (float)r->softcap,
                                          .has_sinks = sinks != NULL,
                                          .v_in_k = s->latent,
                                          .out_elem = s->out_elem,
@@ -284,69 +402,49 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     return error;
 }
 
-/* Judges the rows of a unit under a reading and passes each to `take`. *blind counts rows without a visible cell. */
-static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading *reading,
-                           const kvb_recorded_shape *shape, const unit *u, row_take *take, void *ctx, uint64_t *blind,
-                           char *why, size_t why_bytes)
+/* Judges the rows of a unit of attention. */
+static int attention_judge(bench *x)
 {
-    bench x = {.call = call, .reading = reading, .shape = shape};
+    const kvb_recorded_shape *s = x->shape;
+    const unit *u = x->of;
     kvb_single *single = NULL;
     kvb_arithmetic arithmetic;
-    const uint32_t group = group_of(shape);
-    int error = bench_make(&x, u, why, why_bytes);
+    const uint32_t group = group_of(s);
+    int error = bench_make(x);
     if (!error) {
-        kvb_reading_arithmetic(reading, &x.attend.problem, &arithmetic);
-        error = kvb_single_open(&x.attend, NULL, &arithmetic, &x.rows, &single, why, why_bytes);
+        kvb_reading_arithmetic(s->reading, &x->attend.problem, &arithmetic);
+        error = kvb_single_open(&x->attend, NULL, &arithmetic, &x->rows, &single, x->why, x->why_bytes);
         error = error || !u->filter ? error : kvb_single_filter_begin(u->filter, single, u->b, u->head);
     }
     bool more = true;
     for (uint32_t i = 0; i < u->n && !error && more; i++) {
-        kvb_diff diff = {.claim = {.k_dim = shape->k_dim, .cells = x.sequence.cells}};
-        if (x.first[i] == x.first[i + 1]) {
-            *blind += group;
+        kvb_diff diff = {.claim = {.k_dim = s->k_dim, .cells = x->sequence.cells}};
+        if (x->first[i] == x->first[i + 1]) {
+            x->wrong |= !x->into;
+            if (x->into)
+                x->into->judged->blind += group;
             continue;
         }
         const bool glanced = u->glanced && u->glanced[i];
-        error = kvb_single_judge(single, i, 0, group, glanced, &diff, x.exact, NULL, why, why_bytes);
-        const taken row = {.of = u,
-                           .query = u->queries[i],
+        error =
+            kvb_single_judge(single, i, 0, group, glanced, &diff, x->exact, NULL, x->why, x->why_bytes);
+        const size_t n = (size_t)group * s->v_dim;
+        const taken row = {.query = u->queries[i],
                            .head = u->head * group,
                            .heads = group,
                            .diff = &diff,
-                           .elem = shape->out_elem,
-                           .n = (size_t)group * shape->v_dim,
-                           .out =
-                               (const char *)x.out + (size_t)i * group * shape->v_dim * kvb_elem_bytes(shape->out_elem),
-                           .exact = x.exact,
+                           .elem = s->out_elem,
+                           .n = n,
+                           .out = (const char *)x->out + i * n * kvb_elem_bytes(s->out_elem),
                            .glanced = glanced};
-        more = error || take(ctx, &row);
+        more = error || row_take(x, &row);
         error = error ? error : kvb_stopped ? -EINTR : 0;
     }
     kvb_single_free(single);
-    kvb_arena_free(&x.arena);
     return error;
 }
 
 /* ---- a unit of a scan -------------------------------------------------------------------------------------------- */
-
-/* Columns of one head of one sequence, followed to some token. */
-typedef struct walk {
-    const kvb_recorded *call;
-    const kvb_recorded_reading *reading;
-    const kvb_recorded_shape *shape;
-    const unit *of;
-    kvb_recorded_sequence sequence;
-    kvb_scan_problem problem; /* with these columns only */
-    kvb_recurrence *head;
-    kvb_recurrence_token token;
-    double sign;                         /* of states and outputs: plain_decay has negative decays */
-    float *q, *k, *v, *gate, *own, *now; /* own: a; now: a under the reading, for this token */
-    float beta, *bias;
-    double *state, *exact;
-    kvb_recurrence_want *want;
-    void *out;
-    kvb_arena arena;
-} walk;
 
 /* Ranges of inputs in scan.h, which keep decays at most 1. */
 static const struct {
@@ -363,17 +461,17 @@ static const struct {
      "0 at most, so that no decay is above 1"},
 };
 
-/* Reads n floats of an array along an axis, from element `from` on. */
-static int inputs_read(const walk *x, kvb_recorded_part part, const kvb_axed *a, uint64_t from, uint32_t axis,
-                       uint32_t n, uint32_t token, float *to, char *why, size_t why_bytes)
+/* Reads n channels of an array, from element `from` on. */
+static int inputs_read(const bench *x, kvb_recorded_part part, const kvb_axed *a, uint64_t from, uint32_t n,
+                       uint32_t token, float *to)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const double value = kvb_tensor_value(a->tensor, from + i * a->stride[axis]);
-        const int error = input_read(x->call, part, x->of, "token", token, i, value, &to[i], why, why_bytes);
+        const double value = kvb_tensor_value(a->tensor, from + i * a->stride[KVB_AXIS_D]);
+        const int error = input_read(x, part, "token", token, i, value, &to[i]);
         for (size_t r = 0; r < sizeof ranges / sizeof *ranges && !error; r++)
             if (ranges[r].part == part && ranges[r].kinds >> (x->shape->scan.kind) & 1 &&
                 (value < ranges[r].least || value > ranges[r].most))
-                return input_wrong(x->call, part, x->of, "token", token, i, value, ranges[r].words, why, why_bytes);
+                return input_wrong(x, part, "token", token, i, value, ranges[r].words);
         if (error)
             return error;
     }
@@ -381,14 +479,14 @@ static int inputs_read(const walk *x, kvb_recorded_part part, const kvb_axed *a,
 }
 
 /* The exponent of a decay under the reading. plain_decay multiplies by the exponent itself: then its log. */
-static double exponent_of(const walk *x, double exponent)
+static double exponent_of(const bench *x, double exponent)
 {
-    const double factor = x->reading->decay_factor;
-    return x->reading->plain_decay ? fmax(log(fabs(exponent)), -1e4) : exponent * (factor != 0 ? factor : 1);
+    const double factor = x->shape->reading->decay_factor;
+    return x->shape->reading->plain_decay ? fmax(log(fabs(exponent)), -1e4) : exponent * (factor != 0 ? factor : 1);
 }
 
 /* Changes the token's decays as the reading says: DELTA's in its gate; all others, with exponent gate * a, in a. */
-static void decays_change(walk *x)
+static void decays_change(bench *x)
 {
     const kvb_scan_kind kind = x->shape->scan.kind;
     const bool each = kind == KVB_SCAN_MAMBA1, gated = each || kind == KVB_SCAN_MAMBA2;
@@ -403,32 +501,27 @@ static void decays_change(walk *x)
 }
 
 /* Reads the token's inputs. */
-static int token_read(walk *x, uint32_t t, char *why, size_t why_bytes)
+static int token_read(bench *x, uint32_t t)
 {
     const kvb_recorded_shape *s = x->shape;
-    const kvb_recorded_reading *r = x->reading;
+    const kvb_recorded_reading *r = s->reading;
     const kvb_scan_kind kind = s->scan.kind;
     const bool each = kind == KVB_SCAN_MAMBA1, conv = kind == KVB_SCAN_CONV;
-    const uint32_t b = x->of->b, h = x->of->head, n = x->of->n,
+    const uint32_t b = x->of->b, h = x->of->head, n = x->of->n, first = x->of->first,
                    group = r->heads_interleaved ? h % s->kv_heads : h / (s->heads / s->kv_heads);
     const uint64_t at = x->sequence.q_at + t, last = x->sequence.queries - 1u;
-    const uint64_t gates = at + (r->next_gate && t < last);
+    const uint64_t gates = place_of(&s->gate, b, h, at + (r->next_gate && t < last));
     int error =
-        inputs_read(x, KVB_RECORDED_V, &s->v, place_of(&s->v, b, h, at) + x->of->first * s->v.stride[KVB_AXIS_D],
-                    KVB_AXIS_D, n, t, x->v, why, why_bytes);
+        inputs_read(x, KVB_RECORDED_V, &s->v, place_of(&s->v, b, h, at) + first * s->v.stride[KVB_AXIS_D], n, t, x->v);
     if (!error && !conv)
-        error = inputs_read(x, KVB_RECORDED_Q, &s->q, place_of(&s->q, b, group, at), KVB_AXIS_D, s->k_dim, t, x->q, why,
-                            why_bytes);
+        error = inputs_read(x, KVB_RECORDED_Q, &s->q, place_of(&s->q, b, group, at), s->k_dim, t, x->q);
     if (!error && !conv)
-        error = inputs_read(x, KVB_RECORDED_K, &s->k, place_of(&s->k, b, group, at), KVB_AXIS_D, s->k_dim, t, x->k, why,
-                            why_bytes);
+        error = inputs_read(x, KVB_RECORDED_K, &s->k, place_of(&s->k, b, group, at), s->k_dim, t, x->k);
     if (!error && s->gate.tensor)
-        error = inputs_read(x, KVB_RECORDED_GATE, &s->gate,
-                            place_of(&s->gate, b, h, gates) + (each ? x->of->first * s->gate.stride[KVB_AXIS_D] : 0),
-                            KVB_AXIS_D, each ? n : 1, t, x->gate, why, why_bytes);
+        error = inputs_read(x, KVB_RECORDED_GATE, &s->gate, gates + (each ? first * s->gate.stride[KVB_AXIS_D] : 0),
+                            each ? n : 1, t, x->gate);
     if (!error && s->beta.tensor)
-        error = inputs_read(x, KVB_RECORDED_BETA, &s->beta, place_of(&s->beta, b, h, at), KVB_AXIS_D, 1, t, &x->beta,
-                            why, why_bytes);
+        error = inputs_read(x, KVB_RECORDED_BETA, &s->beta, place_of(&s->beta, b, h, at), 1, t, &x->beta);
     const double factor = conv ? 1 : factor_of(r, s->k_dim);
     for (uint32_t i = 0; i < s->k_dim && !conv; i++)
         x->q[i] = (float)(factor * (double)x->q[i]);
@@ -443,41 +536,40 @@ static int token_read(walk *x, uint32_t t, char *why, size_t why_bytes)
 }
 
 /* Reads these columns of a and bias. */
-static int own_read(walk *x, char *why, size_t why_bytes)
+static int own_read(bench *x)
 {
     const kvb_recorded_shape *s = x->shape;
     const bool rows = s->scan.kind == KVB_SCAN_MAMBA1 || s->scan.kind == KVB_SCAN_CONV;
-    const uint32_t n = rows ? (uint32_t)s->a.n[KVB_AXIS_P] : 1;
+    const uint32_t n = rows ? (uint32_t)s->a.n[KVB_AXIS_P] : 1, first = x->of->first;
     int error = 0;
     for (uint32_t i = 0; i < n && s->a.tensor && !error; i++) {
-        const uint32_t row = x->reading->taps_reversed ? n - 1 - i : i;
-        error = inputs_read(x, KVB_RECORDED_A, &s->a,
-                            place_of(&s->a, 0, x->of->head, 0) + row * s->a.stride[KVB_AXIS_P] +
-                                (rows ? x->of->first * s->a.stride[KVB_AXIS_D] : 0),
-                            KVB_AXIS_D, rows ? x->of->n : 1, 0, x->own + (size_t)i * x->of->n, why, why_bytes);
+        const uint32_t row = s->reading->taps_reversed ? n - 1 - i : i;
+        const uint64_t from = place_of(&s->a, 0, x->of->head, 0) + row * s->a.stride[KVB_AXIS_P];
+        error = inputs_read(x, KVB_RECORDED_A, &s->a, from + (rows ? first * s->a.stride[KVB_AXIS_D] : 0),
+                            rows ? x->of->n : 1, 0, x->own + (size_t)i * x->of->n);
     }
     if (!error && s->bias.tensor)
-        error = inputs_read(x, KVB_RECORDED_BIAS, &s->bias, x->of->first * s->bias.stride[KVB_AXIS_D], KVB_AXIS_D,
-                            x->of->n, 0, x->bias, why, why_bytes);
+        error = inputs_read(x, KVB_RECORDED_BIAS, &s->bias, first * s->bias.stride[KVB_AXIS_D], x->of->n, 0, x->bias);
     memcpy(x->now, x->own, (size_t)n * x->of->n * sizeof *x->now);
     return error;
 }
 
 /* Offset of these columns of a state's row i. */
-static uint64_t state_place(const walk *x, const kvb_axed *a, uint32_t i)
+static uint64_t state_place(const bench *x, const kvb_axed *a, uint32_t i)
 {
     return place_of(a, x->of->b, x->of->head, 0) + i * a->stride[KVB_AXIS_P] + x->of->first * a->stride[KVB_AXIS_D];
 }
 
-static int walk_begin(walk *x, const kvb_scan_arithmetic *arithmetic, char *why, size_t why_bytes)
+static int walk_begin(bench *x, const kvb_scan_arithmetic *arithmetic)
 {
-    const kvb_axed *initial = &x->shape->states[0];
-    const uint32_t d_k = x->shape->k_dim, n = x->of->n;
+    const kvb_recorded_shape *s = x->shape;
+    const kvb_axed *initial = &s->states[0];
+    const uint32_t d_k = s->k_dim, n = x->of->n;
     const size_t each = (size_t)(d_k + 1) * n;
-    kvb_recorded_sequence_of(x->call, x->reading, x->shape, x->of->b, &x->sequence);
-    x->problem = x->shape->scan;
+    kvb_recorded_sequence_of(s, x->of->b, &x->sequence);
+    x->problem = s->scan;
     x->problem.d_v = n;
-    if (x->reading->plain_write && x->problem.kind == KVB_SCAN_MAMBA2)
+    if (s->reading->plain_write && x->problem.kind == KVB_SCAN_MAMBA2)
         x->problem.kind = KVB_SCAN_LIGHTNING;
     x->head = kvb_recurrence_open(&x->problem, arithmetic);
     float **const floats[] = {&x->q, &x->k, &x->v, &x->gate, &x->own, &x->now, &x->bias};
@@ -490,28 +582,21 @@ static int walk_begin(walk *x, const kvb_scan_arithmetic *arithmetic, char *why,
     x->out = kvb_arena_take(&x->arena, n, sizeof(float));
     if (!x->head || x->arena.failed)
         return -ENOMEM;
-    int error = own_read(x, why, why_bytes);
-    for (uint32_t i = 0; i < d_k && initial->tensor && !x->reading->no_initial && !error; i++) {
-        error = inputs_read(x, KVB_RECORDED_INITIAL, initial, state_place(x, initial, i), KVB_AXIS_D, n, i, x->v, why,
-                            why_bytes);
+    int error = own_read(x);
+    for (uint32_t i = 0; i < d_k && initial->tensor && !s->reading->no_initial && !error; i++) {
+        error = inputs_read(x, KVB_RECORDED_INITIAL, initial, state_place(x, initial, i), n, i, x->v);
         for (uint32_t c = 0; c < n; c++)
             x->state[(size_t)i * n + c] = (double)x->v[c];
     }
     kvb_recurrence_begin(x->head, x->state);
-    const bool bias = x->shape->bias.tensor && !x->reading->no_bias;
+    const bool bias = s->bias.tensor && !s->reading->no_bias;
     x->token = (kvb_recurrence_token){x->q, x->k, x->v, x->gate, &x->beta, x->now, .bias = bias ? x->bias : NULL};
     x->sign = 1;
     return error;
 }
 
-static void walk_end(walk *x)
-{
-    kvb_arena_free(&x->arena);
-    kvb_recurrence_close(x->head);
-}
-
 /* Compares a row of out, or (row > 0) of the final state, with `want`. */
-static bool walk_compare(walk *x, uint32_t t, uint32_t row, kvb_recurrence_want *want, row_take *take, void *ctx)
+static bool walk_compare(bench *x, uint32_t t, uint32_t row, kvb_recurrence_want *want)
 {
     const kvb_recorded_shape *s = x->shape;
     const kvb_axed *a = row ? &s->states[1] : &s->out;
@@ -520,167 +605,59 @@ static bool walk_compare(walk *x, uint32_t t, uint32_t row, kvb_recurrence_want 
             : place_of(a, x->of->b, x->of->head, x->sequence.q_at + t) + x->of->first * a->stride[KVB_AXIS_D];
     const kvb_diff_place place = {.query = t, .channel = x->of->first, .row = (uint16_t)row};
     kvb_diff diff = {.rows = !row};
-    const taken judged = {x->of,  t,        x->of->head, 1,    &diff, row ? s->scan.state_elem : s->out_elem,
-                          x->out, x->exact, x->of->n,    false};
+    const taken judged = {t, x->of->head, 1, &diff, row ? s->scan.state_elem : s->out_elem, x->out, x->of->n, false};
     for (uint32_t c = 0; c < x->of->n; c++) {
         want[c].value *= x->sign;
         x->exact[c] = want[c].value;
         output_put(judged.elem, a->tensor, from + c * a->stride[KVB_AXIS_D], x->out, c);
     }
     kvb_diff_take(&diff, &place, want, x->of->n, judged.elem, x->out);
-    return take(ctx, &judged);
+    return row_take(x, &judged);
 }
 
 /* Judges the outputs of all tokens and the final state. */
-static int scan_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
-                      const unit *u, row_take *take, void *ctx, char *why, size_t why_bytes)
+static int scan_judge(bench *x)
 {
-    walk x = {.call = call, .reading = reading, .shape = shape, .of = u};
+    const kvb_recorded_shape *s = x->shape;
     kvb_scan_arithmetic arithmetic;
     int exponent;
-    kvb_reading_scan_arithmetic(reading, &shape->scan, &arithmetic);
-    if (shape->scan.kind != KVB_SCAN_CONV && fabs(frexp(factor_of(reading, shape->k_dim), &exponent)) > 0.5)
+    kvb_reading_scan_arithmetic(s->reading, &s->scan, &arithmetic);
+    if (s->scan.kind != KVB_SCAN_CONV && fabs(frexp(factor_of(s->reading, s->k_dim), &exponent)) > 0.5)
         arithmetic.read_chain++; /* token_read() rounds q * factor */
-    int error = walk_begin(&x, &arithmetic, why, why_bytes);
+    int error = walk_begin(x, &arithmetic);
     bool more = true;
     for (uint32_t t = 0; !error && more; t++) {
-        if (t == x.sequence.cells && shape->states[1].tensor) {
-            kvb_recurrence_rest(x.head, true);
-            kvb_recurrence_state(x.head, x.want);
-            for (uint32_t i = 0; i < shape->k_dim && more; i++)
-                more = walk_compare(&x, t ? t - 1 : 0, i + 1, x.want + (size_t)i * u->n, take, ctx);
+        if (t == x->sequence.cells && s->states[1].tensor) {
+            kvb_recurrence_rest(x->head, true);
+            kvb_recurrence_state(x->head, x->want);
+            for (uint32_t i = 0; i < s->k_dim && more; i++)
+                more = walk_compare(x, t ? t - 1 : 0, i + 1, x->want + (size_t)i * x->of->n);
         }
-        if (t >= x.sequence.queries && (t >= x.sequence.cells || !shape->states[1].tensor))
+        if (t >= x->sequence.queries && (t >= x->sequence.cells || !s->states[1].tensor))
             break;
-        error = token_read(&x, t, why, why_bytes);
+        error = token_read(x, t);
         if (!error) {
-            kvb_recurrence_step(x.head, &x.token, x.want);
-            more = more && (t >= x.sequence.queries || walk_compare(&x, t, 0, x.want, take, ctx));
+            kvb_recurrence_step(x->head, &x->token, x->want);
+            more = more && (t >= x->sequence.queries || walk_compare(x, t, 0, x->want));
         }
         error = error ? error : kvb_stopped ? -EINTR : 0;
     }
-    walk_end(&x);
+    kvb_recurrence_close(x->head);
     return error;
 }
 
-static int unit_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
-                      const unit *u, row_take *take, void *ctx, uint64_t *blind, char *why, size_t why_bytes)
+/* Judges the rows of a unit. into NULL: up to the first that is wrong or sees no cell; then *wrong is true. */
+static int unit_judge(const kvb_recorded_shape *shape, const unit *u, trial *into, bool *wrong, char *why,
+                      size_t why_bytes)
 {
-    return shape->scans ? scan_judge(call, reading, shape, u, take, ctx, why, why_bytes)
-                        : attention_judge(call, reading, shape, u, take, ctx, blind, why, why_bytes);
-}
-
-/* ---- the verdict ------------------------------------------------------------------------------------------------- */
-
-typedef struct trial {
-    const kvb_recorded *call;
-    kvb_recorded_shape shape;
-    kvb_recorded_verdict *judged;
-    kvb_diff diff, opinion;    /* of judged rows, of second opinions; event of a place: the sequence */
-    kvb_single_filter *filter; /* for attention */
-    uint64_t sequences[KVB_DIFF_QUERIES / 64];
-    struct {
-        unit of;
-        uint32_t query;
-    } failing[FAILING];
-    uint32_t n_failing;
-    char unrounded[256]; /* what is wrong with q_rounded; "": nothing */
-} trial;
-
-/* torch.testing.assert_close: torch/testing/_comparison.py, _DTYPE_PRECISIONS. */
-static void tolerance_of(kvb_elem elem, double *relative, double *absolute)
-{
-    *relative = elem == KVB_F16 ? 1e-3 : elem == KVB_BF16 ? 1.6e-2 : 1.3e-6;
-    *absolute = 1e-5;
-}
-
-void kvb_usual_take(kvb_usual *u, kvb_elem elem, const void *out, const double *exact, size_t n)
-{
-    double relative, absolute;
-    tolerance_of(elem, &relative, &absolute);
-    for (size_t i = 0; i < n; i++) {
-        const double got = kvb_output_value(elem, out, i), error = fabs(got - exact[i]);
-        u->elements++;
-        u->beyond_default += !(error <= absolute + relative * fabs(exact[i]));
-        u->beyond_loose += !(error <= 1e-2 + 1e-2 * fabs(exact[i]));
-        u->error2 += error * error;
-        u->exact2 += exact[i] * exact[i];
-        u->got2 += got * got;
-        u->cross += got * exact[i];
-    }
-}
-
-double kvb_usual_cosine(const kvb_usual *u)
-{
-    return u->got2 > 0 && u->exact2 > 0 ? u->cross / sqrt(u->got2 * u->exact2) : 0;
-}
-
-double kvb_usual_nmse(const kvb_usual *u)
-{
-    return u->exact2 > 0 ? u->error2 / u->exact2 : u->error2 > 0 ? INFINITY : 0;
-}
-
-static kvb_diff_place placed(kvb_diff_place place, const taken *row)
-{
-    place.event = row->of->b;
-    place.query = row->query;
-    place.head += row->head;
-    return place;
-}
-
-static bool verdict_take(void *ctx, const taken *row)
-{
-    trial *t = ctx;
-    kvb_diff *d = row->glanced ? &t->opinion : &t->diff;
-    const kvb_diff *of = row->diff;
-    if (of->rho > d->rho || !d->elements) {
-        d->rho = of->rho;
-        d->worst = placed(of->worst, row);
-    }
-    if (of->any_failed && !d->any_failed)
-        d->first = placed(of->first, row);
-    d->any_failed |= of->any_failed;
-    d->rho_worst = fmax(d->rho_worst, of->rho_worst);
-    d->rho_lse = fmax(d->rho_lse, of->rho_lse);
-    d->max_abs = fmax(d->max_abs, of->max_abs);
-    d->sum_error2 += of->sum_error2;
-    d->sum_exact2 += of->sum_exact2;
-    d->rows += of->rows;
-    d->silent += of->silent;
-    d->not_finite += of->not_finite;
-    d->elements += of->elements;
-    d->failed += of->failed;
-    d->claim.wide += of->claim.wide;
-    d->claim.unsaid += of->claim.unsaid;
-    d->claim.fields |= of->claim.fields;
-    kvb_usual_take(&t->judged->usual, row->elem, row->out, row->exact, row->n);
-    if (!of->any_failed)
-        return true;
-    for (uint32_t i = 0; i < row->heads; i++)
-        if (of->first_heads[i / 64] >> i % 64 & 1 && row->head + i < KVB_MODEL_WIDTH)
-            kvb_bits_set(d->first_heads, row->head + i, row->head + i + 1);
-    if (row->query < KVB_DIFF_QUERIES)
-        kvb_bits_set(d->first_queries, row->query, row->query + 1);
-    if (row->of->b < KVB_DIFF_QUERIES)
-        kvb_bits_set(t->sequences, row->of->b, row->of->b + 1);
-    const unit *last = t->n_failing ? &t->failing[t->n_failing - 1].of : NULL;
-    const bool same_unit =
-        last && last->b == row->of->b && last->head == row->of->head && last->first == row->of->first;
-    /* scans: other readings are tried on a whole unit */
-    if (t->n_failing < FAILING && (!same_unit || (!t->shape.scans && t->n_failing < FAILING / 2))) {
-        t->failing[t->n_failing].of = *row->of;
-        t->failing[t->n_failing++].query = row->query;
-    }
-    return true;
+    bench x = {.shape = shape, .of = u, .into = into, .why = why, .why_bytes = why_bytes};
+    const int error = (shape->scans ? scan_judge : attention_judge)(&x);
+    kvb_arena_free(&x.arena);
+    *wrong = x.wrong;
+    return error;
 }
 
 /* ---- other readings ---------------------------------------------------------------------------------------------- */
-
-static bool any_take(void *ctx, const taken *row)
-{
-    *(bool *)ctx |= row->diff->any_failed;
-    return !row->diff->any_failed;
-}
 
 /* Do the failing rows pass under this reading? */
 static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
@@ -689,7 +666,6 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
     kvb_recorded_shape shape;
     bool failed = kvb_recorded_shape_of(t->call, reading, &shape, why, sizeof why) != 0;
     for (uint32_t i = 0; i < t->n_failing && !failed; i++) {
-        uint64_t blind = 0;
         unit u = t->failing[i].of;
         u.filter = NULL;
         u.glanced = NULL;
@@ -703,10 +679,9 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
         if (u.b >= shape.batch || u.head >= (shape.scans ? shape.heads : shape.kv_heads) ||
             (shape.scans && u.first + u.n > shape.v_dim))
             return false;
-        kvb_recorded_sequence_of(t->call, reading, &shape, u.b, &sequence);
+        kvb_recorded_sequence_of(&shape, u.b, &sequence);
         failed = (!shape.scans && t->failing[i].query >= sequence.queries) ||
-                 unit_judge(t->call, reading, &shape, &u, any_take, &failed, &blind, why, sizeof why) || failed ||
-                 blind;
+                 unit_judge(&shape, &u, NULL, &failed, why, sizeof why) || failed;
     }
     return !failed;
 }
@@ -837,11 +812,6 @@ static void others_try(trial *t)
 
 /* ---- the sample -------------------------------------------------------------------------------------------------- */
 
-static double sequence_products(const kvb_recorded_shape *s, const kvb_recorded_sequence *q)
-{
-    return (double)q->cells * s->heads * ((double)s->k_dim + s->v_dim);
-}
-
 typedef enum choice { NOT_CHOSEN, GLANCED, JUDGED } choice;
 
 /* Marks a share of a unit's queries: all, or the first, the last and random ones between. */
@@ -897,8 +867,9 @@ static division divide(const trial *t, const kvb_judge_options *o)
     division d = {.most = 1};
     for (uint32_t b = 0; b < s->batch; b++) {
         kvb_recorded_sequence q;
-        kvb_recorded_sequence_of(t->call, &t->call->reading, s, b, &q);
-        const double each = s->scans ? STEP * s->heads * s->k_dim * s->v_dim : sequence_products(s, &q);
+        kvb_recorded_sequence_of(s, b, &q);
+        const double each =
+            s->heads * (s->scans ? STEP * s->k_dim * s->v_dim : q.cells * ((double)s->k_dim + s->v_dim));
         d.products += each * q.queries;
         d.least += s->scans ? each * q.queries : each / group_of(s);
         d.most = q.queries > d.most ? q.queries : d.most;
@@ -971,11 +942,12 @@ static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t w
                   .filter = t->filter};
         if (i % step && i + 1 < d.units)
             continue;
-        kvb_recorded_sequence_of(c, &c->reading, s, u.b, &q);
+        kvb_recorded_sequence_of(s, u.b, &q);
         u.n = !s->scans                        ? queries_choose(q.queries, share * step, glanced * step, &rng, &chosen)
               : s->v_dim - u.first < d.columns ? s->v_dim - u.first
                                                : d.columns;
-        error = u.n ? unit_judge(c, &c->reading, s, &u, verdict_take, t, &t->judged->blind, why, why_bytes) : 0;
+        bool wrong;
+        error = u.n ? unit_judge(s, &u, t, &wrong, why, why_bytes) : 0;
         if (error == -EILSEQ) {
             snprintf(t->unrounded, sizeof t->unrounded, "%s", why);
             error = 0;
@@ -999,7 +971,7 @@ static uint64_t outputs_scan(const trial *t)
     uint64_t n = 0;
     for (uint32_t b = 0; b < s->batch; b++) {
         kvb_recorded_sequence q;
-        kvb_recorded_sequence_of(t->call, &t->call->reading, s, b, &q);
+        kvb_recorded_sequence_of(s, b, &q);
         for (uint32_t i = 0; i < q.queries; i++) {
             uint32_t sinks, begin, end;
             kvb_recorded_sees(&t->call->reading, &q, i, &sinks, &begin, &end);
@@ -1017,25 +989,23 @@ static uint64_t outputs_scan(const trial *t)
 static void result_begin(const trial *t, kvb_result *r)
 {
     const kvb_recorded *c = t->call;
-    const char *slash = strrchr(c->path, '/');
-    kvb_result_init(r);
-    snprintf(r->workload, sizeof r->workload, "%.40s%s%.20s", slash && slash[1] ? slash + 1 : c->path,
-             *c->name ? ":" : "", c->name);
-    for (char *at = r->workload; *at; at++) /* a name from a file may hold control characters */
+    const char *slash = strrchr(c->path, '/'), *pools[2];
+    char workload[KVB_NAME], kernel[KVB_NAME];
+    snprintf(workload, sizeof workload, "%.40s%s%.20s", slash && slash[1] ? slash + 1 : c->path, *c->name ? ":" : "",
+             c->name);
+    for (char *at = workload; *at; at++) /* a name from a file may hold control characters */
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
-    snprintf(r->cache, sizeof r->cache, "recorded");
     for (int side = 0; side < 2; side++) {
         const kvb_axed *a = side && !t->shape.latent ? &t->shape.v : &t->shape.k;
         const kvb_codec *codec = t->shape.codec[side && !t->shape.latent];
-        snprintf(side ? r->pool_v : r->pool_k, KVB_NAME, "%s", codec ? codec->name : kvb_dtype_name(a->tensor->dtype));
+        pools[side] = codec ? codec->name : kvb_dtype_name(a->tensor->dtype);
     }
-    snprintf(r->kernel, sizeof r->kernel, "recorded-%s", kvb_presets[c->reading.arithmetic - 1].name);
-    snprintf(r->growth, sizeof r->growth, "double");
+    snprintf(kernel, sizeof kernel, "recorded-%s", kvb_presets[c->reading.arithmetic - 1].name);
+    kvb_result_begin(r, workload, "recorded", pools[0], pools[1], kernel);
     snprintf(r->out, sizeof r->out, "%s",
              t->shape.out_elem == KVB_F16    ? "f16"
              : t->shape.out_elem == KVB_BF16 ? "bf16"
                                              : "f32");
-    r->threads = 1;
 }
 
 static void fail(kvb_recorded_verdict *j, kvb_check check, const char *reason)
@@ -1046,16 +1016,6 @@ static void fail(kvb_recorded_verdict *j, kvb_check check, const char *reason)
     r->status = KVB_STATUS_FAIL;
     r->check = check;
     snprintf(r->reason, sizeof r->reason, "%s", reason);
-}
-
-/* Is a scan's declaration too wide? Its numbers are checked (kvb_claim_check_scan), since no row can show it. */
-static bool declaration_wrong(const trial *t, char *words, size_t bytes)
-{
-    kvb_scan_arithmetic arithmetic;
-    if (!t->shape.scans)
-        return false;
-    kvb_reading_scan_arithmetic(&t->call->reading, &t->shape.scan, &arithmetic);
-    return kvb_claim_check_scan(&arithmetic, &t->shape.scan, words, bytes) != 0;
 }
 
 static void result_end(trial *t, uint64_t not_finite)
@@ -1114,8 +1074,12 @@ static void result_end(trial *t, uint64_t not_finite)
     kvb_filter_words(peaks, j->many, sizeof j->many);
     if (*t->unrounded)
         fail(j, KVB_CHECK_DECLARATION, t->unrounded);
-    if (declaration_wrong(t, words, sizeof words))
-        fail(j, KVB_CHECK_DECLARATION, words);
+    if (t->shape.scans) { /* no row can show that a declaration is too wide */
+        kvb_scan_arithmetic declared;
+        kvb_reading_scan_arithmetic(&t->call->reading, &t->shape.scan, &declared);
+        if (kvb_claim_check_scan(&declared, &t->shape.scan, words, sizeof words))
+            fail(j, KVB_CHECK_DECLARATION, words);
+    }
     d = &t->diff;
     if ((double)d->claim.wide > KVB_CLAIM_LIMIT * (double)d->rows) {
         kvb_claim_words(d->claim.fields, channel, sizeof channel);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,14 +135,13 @@ static int parts_check(const kvb_recorded *c, char *why, size_t why_bytes)
     if (!lacks && !strays)
         return 0;
     const uint32_t part = (uint32_t)__builtin_ctz(lacks ? lacks : strays);
-    size_t n = (size_t)snprintf(why, why_bytes, "%s: %s%s%s%sarray '%s'%s; ", c->path, *c->name ? "call '" : "",
-                                c->name, *c->name ? "': " : "", lacks ? "no " : "", kvb_recorded_parts[part],
-                                lacks ? "" : " is none of this recurrence");
-    n += (size_t)snprintf(why + n, why_bytes - n, "%s has",
-                          c->reading.recurrence ? kvb_scan_kind_name(c->reading.recurrence - 1) : "a call");
-    for (uint32_t i = 0; i < KVB_RECORDED_PARTS && n < why_bytes; i++)
+    snprintf(why, why_bytes, "%s: %s%s%s%sarray '%s'%s; %s has", c->path, *c->name ? "call '" : "", c->name,
+             *c->name ? "': " : "", lacks ? "no " : "", kvb_recorded_parts[part],
+             lacks ? "" : " is none of this recurrence",
+             c->reading.recurrence ? kvb_scan_kind_name(c->reading.recurrence - 1) : "a call");
+    for (uint32_t i = 0; i < KVB_RECORDED_PARTS; i++)
         if (need >> i & 1 || (!c->reading.recurrence && i == KVB_RECORDED_V))
-            n += (size_t)snprintf(why + n, why_bytes - n, " %s", kvb_recorded_parts[i]);
+            kvb_list_add(why, why_bytes, " ", "%s", kvb_recorded_parts[i]);
     return -EINVAL;
 }
 
@@ -254,19 +254,19 @@ void kvb_recordings_close(kvb_recordings *r)
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
+/* A shape that is filled in. The functions below return false, with why, if the arrays do not fit the reading. */
+typedef struct fitting {
+    const kvb_recorded *call;
+    const kvb_recorded_reading *reading;
+    kvb_recorded_shape *shape;
+    char *why;
+    size_t why_bytes;
+} fitting;
+
 /* The codec of k_format or v_format. */
 static const kvb_codec *codec_of(uint32_t place)
 {
     return place ? &kvb_codecs[place - 1] : NULL;
-}
-
-static uint32_t axis_of(char letter)
-{
-    return letter == 'b'   ? KVB_AXIS_B
-           : letter == 'h' ? KVB_AXIS_H
-           : letter == 's' ? KVB_AXIS_S
-           : letter == 'd' ? KVB_AXIS_D
-                           : KVB_AXIS_P;
 }
 
 /* Does the array have so many axes? Then *axed is the array by these axes. */
@@ -276,8 +276,9 @@ static bool axed_make(const kvb_tensor *t, const char *axes, size_t n_axes, kvb_
         return false;
     *axed = (kvb_axed){.tensor = t, .n = {1, 1, 1, 1, 1}};
     for (uint32_t i = 0; i < t->n_dims; i++) {
-        axed->n[axis_of(axes[i])] = t->dims[i];
-        axed->stride[axis_of(axes[i])] = t->strides[i];
+        const size_t axis = strcspn("bhsdp", (char[]){axes[i], 0}); /* in the order of KVB_AXIS_B, … */
+        axed->n[axis] = t->dims[i];
+        axed->stride[axis] = t->strides[i];
     }
     return true;
 }
@@ -287,34 +288,41 @@ static bool is_float(kvb_dtype dtype)
     return dtype == KVB_DTYPE_F32 || dtype == KVB_DTYPE_F16 || dtype == KVB_DTYPE_BF16 || dtype == KVB_DTYPE_F64;
 }
 
-/* "[2, 8, 128]" */
-static const char *dims_words(const kvb_tensor *t, char words[128])
+static bool refuse(const fitting *f, const char *what)
 {
-    size_t n = (size_t)snprintf(words, 128, "[");
-    for (uint32_t i = 0; i < t->n_dims && n < 100; i++)
-        n += (size_t)snprintf(words + n, 128 - n, i ? ", %llu" : "%llu", (unsigned long long)t->dims[i]);
-    snprintf(words + n, 128 - n, "]");
-    return words;
+    return kvb_why_set(false, f->why, f->why_bytes, "%s: %s", f->call->path, what);
 }
 
-static int wrong(const kvb_recorded *c, kvb_recorded_part part, const char *expected, char *why, size_t why_bytes)
+__attribute__((format(printf, 3, 4))) static bool wrong(const fitting *f, kvb_recorded_part part, const char *expected,
+                                                        ...)
 {
-    char words[128];
-    const kvb_tensor *t = c->part[part];
-    return kvb_why_set(-EINVAL, why, why_bytes, "%s: array '%s' is %s %s: expected %s", c->path,
-                       t ? t->name : kvb_recorded_parts[part], t ? kvb_dtype_name(t->dtype) : "missing",
-                       t ? dims_words(t, words) : "", expected);
+    const kvb_tensor *t = f->call->part[part];
+    char words[256], dims[128] = "";
+    va_list args;
+    va_start(args, expected);
+    vsnprintf(words, sizeof words, expected, args);
+    va_end(args);
+    for (uint32_t i = 0; t && i < t->n_dims; i++)
+        kvb_list_add(dims, sizeof dims, ", ", "%llu", (unsigned long long)t->dims[i]);
+    return kvb_why_set(false, f->why, f->why_bytes,
+                       t ? "%s: array '%s' is %s [%s]: expected %s" : "%s: array '%s' is %s %s: expected %s",
+                       f->call->path, t ? t->name : kvb_recorded_parts[part], t ? kvb_dtype_name(t->dtype) : "missing",
+                       dims, words);
 }
 
-static int axed_need(const kvb_recorded *c, kvb_recorded_part part, const char *axes, kvb_axed *axed, char *why,
-                     size_t why_bytes)
+static bool axed_need(const fitting *f, kvb_recorded_part part, const char *axes, kvb_axed *axed)
 {
-    char words[160];
-    if (axed_make(c->part[part], axes, strlen(axes), axed))
-        return 0;
-    snprintf(words, sizeof words, "%zu axes, %s (b batch, h head, s token or cell, d channel, p page)", strlen(axes),
-             axes);
-    return wrong(c, part, words, why, why_bytes);
+    return axed_make(f->call->part[part], axes, strlen(axes), axed) ||
+           wrong(f, part, "%zu axes, %s (b batch, h head, s token or cell, d channel, p page)", strlen(axes), axes);
+}
+
+/* Are all axes neither empty nor too long? */
+static bool extents_check(const fitting *f, kvb_recorded_part part, const kvb_axed *a)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < KVB_AXES_OF_ARRAYS; i++)
+        good = good && a->n[i] && a->n[i] <= INT32_MAX;
+    return good || wrong(f, part, "axes of 1 to 2147483647");
 }
 
 static int64_t whole(const kvb_tensor *t, uint64_t i)
@@ -330,10 +338,9 @@ static bool is_index(kvb_dtype dtype)
 }
 
 /* Checks cu_seqlens: begins with 0, never descends, ends with at most `all`. */
-static int joined_check(const kvb_recorded *c, kvb_recorded_part part, uint64_t all, char *why, size_t why_bytes)
+static bool joined_check(const fitting *f, kvb_recorded_part part, uint64_t all)
 {
-    const kvb_tensor *t = c->part[part];
-    char words[128];
+    const kvb_tensor *t = f->call->part[part];
     int64_t before = 0;
     bool good = t && t->n_dims == 1 && t->dims[0] >= 2 && is_index(t->dtype) && whole(t, 0) == 0;
     for (uint64_t i = 1; good && i < t->dims[0]; i++) {
@@ -341,133 +348,121 @@ static int joined_check(const kvb_recorded *c, kvb_recorded_part part, uint64_t 
         good = now >= before && (uint64_t)now <= all;
         before = now;
     }
-    snprintf(words, sizeof words, "whole numbers, one more than there are sequences: 0, then ascending to at most %llu",
-             (unsigned long long)all);
-    return good ? 0 : wrong(c, part, words, why, why_bytes);
+    return good || wrong(f, part, "whole numbers, one more than there are sequences: 0, then ascending to at most %llu",
+                         (unsigned long long)all);
 }
 
-static int lengths_check(const kvb_recorded *c, const kvb_recorded_shape *s, uint64_t most, char *why, size_t why_bytes)
+static bool lengths_check(const fitting *f, uint64_t most)
 {
-    const kvb_tensor *t = c->part[KVB_RECORDED_LENGTHS];
-    char words[128];
-    bool good = t && t->n_dims == 1 && t->dims[0] == s->batch && is_index(t->dtype);
-    for (uint64_t i = 0; good && i < s->batch; i++)
+    const kvb_tensor *t = f->call->part[KVB_RECORDED_LENGTHS];
+    const uint32_t batch = f->shape->batch;
+    bool good = t && t->n_dims == 1 && t->dims[0] == batch && is_index(t->dtype);
+    for (uint64_t i = 0; good && i < batch; i++)
         good = whole(t, i) >= 0 && (uint64_t)whole(t, i) <= most && whole(t, i) <= INT32_MAX;
-    snprintf(words, sizeof words, "%u whole numbers from 0 to %llu, the cells of each sequence", s->batch,
-             (unsigned long long)most);
-    return good ? 0 : wrong(c, KVB_RECORDED_LENGTHS, words, why, why_bytes);
+    return good || wrong(f, KVB_RECORDED_LENGTHS, "%u whole numbers from 0 to %llu, the cells of each sequence", batch,
+                         (unsigned long long)most);
 }
 
-static int table_check(const kvb_recorded *c, const kvb_recorded_shape *s, char *why, size_t why_bytes)
+static bool table_check(const fitting *f)
 {
-    const kvb_tensor *t = c->part[KVB_RECORDED_TABLE];
-    char words[160];
-    snprintf(words, sizeof words, "[%u sequences, pages of each] of whole numbers", s->batch);
+    const kvb_recorded_shape *s = f->shape;
+    const kvb_tensor *t = f->call->part[KVB_RECORDED_TABLE], *lengths = f->call->part[KVB_RECORDED_LENGTHS];
     if (!t || t->n_dims != 2 || t->dims[0] != s->batch || !is_index(t->dtype))
-        return wrong(c, KVB_RECORDED_TABLE, words, why, why_bytes);
-    const int error = lengths_check(c, s, t->dims[1] * s->page, why, why_bytes);
-    for (uint64_t b = 0; b < s->batch && !error; b++)
-        for (uint64_t i = 0; i * s->page < (uint64_t)whole(c->part[KVB_RECORDED_LENGTHS], b); i++) {
+        return wrong(f, KVB_RECORDED_TABLE, "[%u sequences, pages of each] of whole numbers", s->batch);
+    if (!lengths_check(f, t->dims[1] * s->page))
+        return false;
+    for (uint64_t b = 0; b < s->batch; b++)
+        for (uint64_t i = 0; i * s->page < (uint64_t)whole(lengths, b); i++) {
             const double page = kvb_tensor_value(t, b * t->strides[0] + i * t->strides[1]);
             if (page >= 0 && page < (double)s->pages)
                 continue;
-            return kvb_why_set(-EINVAL, why, why_bytes,
+            return kvb_why_set(false, f->why, f->why_bytes,
                                "%s: array '%s': sequence %llu, entry %llu is page %.0f: expected one of the %llu of K",
-                               c->path, t->name, (unsigned long long)b, (unsigned long long)i, page,
+                               f->call->path, t->name, (unsigned long long)b, (unsigned long long)i, page,
                                (unsigned long long)s->pages);
         }
-    return error;
+    return true;
 }
 
 /* Batch and pages of attention whose sequences lie one behind the other. */
-static int joined_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, size_t why_bytes)
+static bool joined_shape(const fitting *f)
 {
-    const kvb_tensor *cu = c->part[KVB_RECORDED_CU_Q], *table = c->part[KVB_RECORDED_TABLE];
+    kvb_recorded_shape *s = f->shape;
+    const kvb_tensor *cu = f->call->part[KVB_RECORDED_CU_Q], *table = f->call->part[KVB_RECORDED_TABLE];
     s->batch = 1;
     if (cu) {
-        const int error = joined_check(c, KVB_RECORDED_CU_Q, s->q.n[KVB_AXIS_S], why, why_bytes);
-        if (error)
-            return error;
+        if (!joined_check(f, KVB_RECORDED_CU_Q, s->q.n[KVB_AXIS_S]))
+            return false;
         s->batch = (uint32_t)(cu->dims[0] - 1);
     } else if (s->layout->paged && table && table->n_dims == 2 && table->dims[0] == s->q.n[KVB_AXIS_S]) {
         s->batch = (uint32_t)table->dims[0]; /* one token for each sequence */
     } else {
-        return wrong(c, KVB_RECORDED_CU_Q, "where each sequence's tokens begin, and the end of the last", why,
-                     why_bytes);
+        return wrong(f, KVB_RECORDED_CU_Q, "where each sequence's tokens begin, and the end of the last");
     }
     if (s->layout->paged) {
         s->page = (uint32_t)s->k.n[KVB_AXIS_S];
         s->pages = s->k.n[KVB_AXIS_P];
-        return s->page ? table_check(c, s, why, why_bytes)
-                       : wrong(c, KVB_RECORDED_K, "pages of at least one cell", why, why_bytes);
+        return s->page ? table_check(f) : wrong(f, KVB_RECORDED_K, "pages of at least one cell");
     }
-    const int error = joined_check(c, KVB_RECORDED_CU_K, s->k.n[KVB_AXIS_S], why, why_bytes);
-    return error || c->part[KVB_RECORDED_CU_K]->dims[0] == s->batch + 1ull
-               ? error
-               : wrong(c, KVB_RECORDED_CU_K, "as many sequences as cu_seqlens_q has", why, why_bytes);
+    return joined_check(f, KVB_RECORDED_CU_K, s->k.n[KVB_AXIS_S]) &&
+           (f->call->part[KVB_RECORDED_CU_K]->dims[0] == s->batch + 1ull ||
+            wrong(f, KVB_RECORDED_CU_K, "as many sequences as cu_seqlens_q has"));
 }
 
 /* Checks the channels of one side's rows. Rows of a codec: their bytes must fit `dim` channels. */
-static int channels_check(const kvb_recorded *c, kvb_recorded_shape *s, int side, uint32_t dim, char *why,
-                          size_t why_bytes)
+static bool channels_check(const fitting *f, int side, uint32_t dim)
 {
     const kvb_recorded_part part = side ? KVB_RECORDED_V : KVB_RECORDED_K;
-    const kvb_axed *a = side ? &s->v : &s->k;
-    const kvb_codec *codec = s->codec[side];
-    char words[200];
+    const kvb_axed *a = side ? &f->shape->v : &f->shape->k;
+    const kvb_codec *codec = f->shape->codec[side];
     if (codec) {
         const bool fits = dim % (codec->group && codec->group != KVB_GROUP_ROW ? codec->group : 1) == 0;
         const size_t bytes = fits ? kvb_codec_bytes(codec, dim, KVB_CODES) : 0;
-        if (bytes && a->stride[KVB_AXIS_D] == 1 && bytes == a->n[KVB_AXIS_D] * kvb_dtype_bytes(a->tensor->dtype))
-            return 0;
-        snprintf(words, sizeof words, "rows of %zu bytes, %u channels of %s", bytes, dim, codec->name);
-        return wrong(c, part, words, why, why_bytes);
+        return (bytes && a->stride[KVB_AXIS_D] == 1 && bytes == a->n[KVB_AXIS_D] * kvb_dtype_bytes(a->tensor->dtype)) ||
+               wrong(f, part, "rows of %zu bytes, %u channels of %s", bytes, dim, codec->name);
     }
-    snprintf(words, sizeof words, "%u channels, as %s has", dim, side ? "out" : "q");
     if (a->n[KVB_AXIS_D] != dim)
-        return wrong(c, part, words, why, why_bytes);
+        return wrong(f, part, "%u channels, as %s has", dim, side ? "out" : "q");
     const kvb_dtype d = a->tensor->dtype;
-    return is_float(d) || d == KVB_DTYPE_E4M3 || d == KVB_DTYPE_E5M2 || d == KVB_DTYPE_I8
-               ? 0
-               : wrong(c, part,
-                       side ? "floats or int8; v_format says what raw bytes are"
-                            : "floats or int8; k_format says what raw bytes are",
-                       why, why_bytes);
+    return is_float(d) || d == KVB_DTYPE_E4M3 || d == KVB_DTYPE_E5M2 || d == KVB_DTYPE_I8 ||
+           wrong(f, part, "floats or int8; %c_format says what raw bytes are", side ? 'v' : 'k');
 }
 
 /* k_scale or v_scale: one factor, one for each KV head, or one for each row. */
-static int scale_shape(const kvb_recorded *c, kvb_recorded_shape *s, int side, char *why, size_t why_bytes)
+static bool scale_shape(const fitting *f, int side)
 {
+    kvb_recorded_shape *s = f->shape;
     const kvb_recorded_part part = side ? KVB_RECORDED_V_SCALE : KVB_RECORDED_K_SCALE;
-    const kvb_tensor *t = c->part[part];
+    const kvb_tensor *t = f->call->part[part];
     const size_t axes = strlen(s->layout->kv);
     kvb_axed *a = &s->scale[side];
     if (!t)
-        return 0;
+        return true;
     *a = (kvb_axed){.tensor = t, .n = {1, 1, 1, 1, 1}};
     if (t->elements == 1 && is_float(t->dtype))
-        return 0;
+        return true;
     if (t->n_dims == 1 && t->dims[0] == s->kv_heads && is_float(t->dtype)) {
         a->stride[KVB_AXIS_H] = t->strides[0];
-        return 0;
+        return true;
     }
     const kvb_axed *rows = side && !s->latent ? &s->v : &s->k;
     bool same = axed_make(t, s->layout->kv, axes - 1, a) && is_float(t->dtype);
     for (uint32_t i = 0; same && i < KVB_AXES_OF_ARRAYS; i++)
         same = i == KVB_AXIS_D || a->n[i] == rows->n[i];
-    return same ? 0 : wrong(c, part, "one factor, one for each KV head, or one for each row", why, why_bytes);
+    return same || wrong(f, part, "one factor, one for each KV head, or one for each row");
 }
 
-static int lse_shape(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
-                     size_t why_bytes)
+static bool lse_shape(const fitting *f)
 {
-    const kvb_tensor *t = c->part[KVB_RECORDED_LSE];
+    kvb_recorded_shape *s = f->shape;
+    const kvb_tensor *t = f->call->part[KVB_RECORDED_LSE];
+    const uint32_t said = f->reading->lse_layout;
     int found = 0;
     for (int i = 0; t && i < 2; i++) {
         const char *axes = s->layout->lse[i];
         kvb_axed a;
         const bool heads_first = strchr(axes, 'h') < strchr(axes, 's');
-        if (r->lse_layout && (r->lse_layout == 1) != heads_first)
+        if (said && (said == 1) != heads_first)
             continue;
         if (!axed_make(t, axes, strlen(axes), &a) || a.n[KVB_AXIS_B] != s->q.n[KVB_AXIS_B] ||
             a.n[KVB_AXIS_H] != s->heads || a.n[KVB_AXIS_S] != s->q.n[KVB_AXIS_S])
@@ -475,21 +470,18 @@ static int lse_shape(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_r
         found++;
         s->lse = a;
     }
-    if (t && found == 1 && is_float(t->dtype))
-        return 0;
-    return !t ? 0
-              : wrong(c, KVB_RECORDED_LSE,
-                      found > 1 ? "lse_layout to be said: as many heads as tokens"
-                                : "floats, one for each query and head",
-                      why, why_bytes);
+    return !t || (found == 1 && is_float(t->dtype)) ||
+           wrong(f, KVB_RECORDED_LSE, "%s",
+                 found > 1 ? "lse_layout to be said: as many heads as tokens" : "floats, one for each query and head");
 }
 
-static int mask_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, size_t why_bytes)
+static bool mask_shape(const fitting *f)
 {
-    const kvb_tensor *t = c->part[KVB_RECORDED_MASK];
+    kvb_recorded_shape *s = f->shape;
+    const kvb_tensor *t = f->call->part[KVB_RECORDED_MASK];
     kvb_axed *a = &s->mask;
     if (!t)
-        return 0;
+        return true;
     *a = (kvb_axed){.tensor = t, .n = {1, 1, 1, 1, 1}};
     const uint32_t n = t->n_dims;
     const bool good = (n == 2 || (n == 3 && (t->dims[0] == 1 || t->dims[0] == s->batch)) ||
@@ -498,25 +490,76 @@ static int mask_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, s
                       t->dims[n - 1] == s->k.n[KVB_AXIS_S] &&
                       (is_float(t->dtype) || t->dtype == KVB_DTYPE_BOOL || t->dtype == KVB_DTYPE_U8);
     if (!good)
-        return wrong(c, KVB_RECORDED_MASK,
+        return wrong(f, KVB_RECORDED_MASK,
                      "[tokens, cells], [batch, tokens, cells] or [batch, 1, tokens, cells], true or 0 where a query "
-                     "sees a cell, false or -inf where not",
-                     why, why_bytes);
+                     "sees a cell, false or -inf where not");
     a->stride[KVB_AXIS_B] = n > 2 && t->dims[0] > 1 ? t->strides[0] : 0;
     a->stride[KVB_AXIS_S] = t->dims[n - 2] > 1 ? t->strides[n - 2] : 0;
     a->stride[KVB_AXIS_D] = t->strides[n - 1];
     if (!is_float(t->dtype))
-        return 0;
+        return true;
     for (uint64_t b = 0; b < (n > 2 ? t->dims[0] : 1); b++)
         for (uint64_t i = 0; i < t->dims[n - 2]; i++)
             for (uint64_t j = 0; j < t->dims[n - 1]; j++) {
                 const double x = kvb_tensor_value(t, b * a->stride[KVB_AXIS_B] + i * a->stride[KVB_AXIS_S] +
                                                          j * a->stride[KVB_AXIS_D]);
                 if (x != 0 && !(x <= -1e4))
-                    return wrong(c, KVB_RECORDED_MASK, "0 or -inf: a bias of other values is no part of the contract",
-                                 why, why_bytes);
+                    return wrong(f, KVB_RECORDED_MASK, "0 or -inf: a bias of other values is no part of the contract");
             }
-    return 0;
+    return true;
+}
+
+static kvb_elem elem_of(const kvb_axed *a)
+{
+    return kvb_dtype_elem(a->tensor ? a->tensor->dtype : KVB_DTYPE_F32);
+}
+
+static bool attention_shape(const fitting *f)
+{
+    kvb_recorded_shape *s = f->shape;
+    const kvb_recorded *c = f->call;
+    const kvb_recorded_reading *r = f->reading;
+    const kvb_layout *l = s->layout;
+    if (!axed_need(f, KVB_RECORDED_Q, l->q, &s->q) || !axed_need(f, KVB_RECORDED_OUT, l->q, &s->out) ||
+        !axed_need(f, KVB_RECORDED_K, l->kv, &s->k) || (!s->latent && !axed_need(f, KVB_RECORDED_V, l->kv, &s->v)) ||
+        !extents_check(f, KVB_RECORDED_Q, &s->q) || !extents_check(f, KVB_RECORDED_K, &s->k))
+        return false;
+    s->batch = (uint32_t)s->q.n[KVB_AXIS_B];
+    s->heads = (uint32_t)s->q.n[KVB_AXIS_H];
+    s->kv_heads = (uint32_t)s->k.n[KVB_AXIS_H];
+    s->k_dim = (uint32_t)s->q.n[KVB_AXIS_D];
+    s->v_dim = (uint32_t)s->out.n[KVB_AXIS_D];
+    if (c->part[KVB_RECORDED_Q_ROUNDED] &&
+        (!axed_make(c->part[KVB_RECORDED_Q_ROUNDED], l->q, strlen(l->q), &s->q_rounded) ||
+         memcmp(s->q_rounded.n, s->q.n, sizeof s->q.n) || !is_float(s->q_rounded.tensor->dtype)))
+        return wrong(f, KVB_RECORDED_Q_ROUNDED, "floats, of the shape of q");
+    for (uint32_t i = 0; i < KVB_AXES_OF_ARRAYS; i++) {
+        if (i != KVB_AXIS_D && s->out.n[i] != s->q.n[i])
+            return wrong(f, KVB_RECORDED_OUT, "as many sequences, tokens and heads as q has");
+        if (i != KVB_AXIS_D && !s->latent && s->v.n[i] != s->k.n[i])
+            return wrong(f, KVB_RECORDED_V, "as many sequences, cells and heads as k has");
+    }
+    if (s->heads % s->kv_heads)
+        return wrong(f, KVB_RECORDED_K, "a number of heads that divides q's");
+    if (!l->joined && s->k.n[KVB_AXIS_B] != s->batch)
+        return wrong(f, KVB_RECORDED_K, "as many sequences as q has");
+    const kvb_dtype q = s->q.tensor->dtype, out = s->out.tensor->dtype;
+    if (!is_float(q) && q != KVB_DTYPE_E4M3 && q != KVB_DTYPE_E5M2)
+        return wrong(f, KVB_RECORDED_Q, "floats");
+    if (!is_float(out))
+        return wrong(f, KVB_RECORDED_OUT, "f32, f16 or bf16");
+    if (!s->v_dim || (s->latent && s->v_dim > s->k_dim))
+        return wrong(f, KVB_RECORDED_V, "an array, unless V is the first channels of k");
+    s->out_elem = elem_of(&s->out);
+    const kvb_tensor *sinks = c->part[KVB_RECORDED_SINKS];
+    if (sinks && (sinks->n_dims != 1 || sinks->dims[0] != s->heads || !is_float(sinks->dtype)))
+        return wrong(f, KVB_RECORDED_SINKS, "one logit for each query head");
+    if (!channels_check(f, 0, s->k_dim) || (!s->latent && !channels_check(f, 1, s->v_dim)) ||
+        (l->joined ? !joined_shape(f) : c->part[KVB_RECORDED_LENGTHS] && !lengths_check(f, s->k.n[KVB_AXIS_S])) ||
+        !scale_shape(f, 0) || !scale_shape(f, 1) || !lse_shape(f) || !mask_shape(f))
+        return false;
+    return (!(r->window > 0) && !(r->window_sinks > 0)) || r->causal != KVB_CAUSAL_NO ||
+           refuse(f, "a window needs a causal call: expected causal lower-right or upper-left");
 }
 
 /* ---- shapes of scans --------------------------------------------------------------------------------------------- */
@@ -544,113 +587,108 @@ static bool state_make(const kvb_tensor *t, uint64_t batch, uint64_t heads, uint
     return (!rows || t->dims[row] == rows) && t->dims[column] == columns && is_float(t->dtype);
 }
 
-static int state_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_recorded_reading *r, uint64_t batch,
-                      const kvb_recorded_shape *s, uint64_t heads, uint64_t rows, kvb_axed *a, char *why,
-                      size_t why_bytes)
+static bool state_need(const fitting *f, kvb_recorded_part part, uint32_t batch, uint32_t rows, kvb_axed *a)
 {
-    char words[160];
+    const kvb_recorded_shape *s = f->shape;
+    const uint32_t said = f->reading->state_layout;
     int found = 0;
     for (uint32_t turned = 0; turned < 2; turned++) {
         kvb_axed one;
-        if ((r->state_layout && r->state_layout - 1 != turned) ||
-            !state_make(c->part[part], batch, heads, rows, s->v_dim, turned, &one))
+        if ((said && said - 1 != turned) ||
+            !state_make(f->call->part[part], batch, s->heads, rows, s->v_dim, turned, &one))
             continue;
         found++;
         *a = one;
     }
-    if (found == 1)
-        return 0;
-    snprintf(words, sizeof words, "floats of %llu sequences, %llu heads, %llu rows (d_k) of %u channels (d_v)",
-             (unsigned long long)batch, (unsigned long long)heads, (unsigned long long)rows, s->v_dim);
-    return wrong(c, part, found ? "state_layout to be said: as many rows (d_k) as channels (d_v)" : words, why,
-                 why_bytes);
+    return found == 1 || (found ? wrong(f, part, "state_layout to be said: as many rows (d_k) as channels (d_v)")
+                                : wrong(f, part, "floats of %u sequences, %u heads, %u rows (d_k) of %u channels (d_v)",
+                                        batch, s->heads, rows, s->v_dim));
 }
 
 /* An array with one number for each token and head; each: for each channel, too. */
-static int gate_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_recorded_shape *s, bool each, kvb_axed *a,
-                     char *why, size_t why_bytes)
+static bool gate_need(const fitting *f, kvb_recorded_part part, bool each, kvb_axed *a)
 {
+    const kvb_recorded_shape *s = f->shape;
     char axes[8] = "";
     for (const char *at = s->layout->q; *at; at++)
         if (each || *at != 'd')
             strncat(axes, at, 1);
-    const int error = axed_need(c, part, axes, a, why, why_bytes);
-    bool same = !error && is_float(a->tensor->dtype);
+    if (!axed_need(f, part, axes, a))
+        return false;
+    bool same = is_float(a->tensor->dtype);
     for (uint32_t axis = 0; axis < KVB_AXES_OF_ARRAYS && same; axis++)
         same = a->n[axis] == s->v.n[axis] || (axis == KVB_AXIS_D && !each);
-    return error || same ? error
-                         : wrong(c, part, "floats, as many sequences, tokens and heads as v has", why, why_bytes);
+    return same || wrong(f, part, "floats, as many sequences, tokens and heads as v has");
 }
 
 /* An array of [n] floats along axis h or d. */
-static int vector_need(const kvb_recorded *c, kvb_recorded_part part, uint32_t n, uint32_t axis, kvb_axed *a, char *why,
-                       size_t why_bytes)
+static bool vector_need(const fitting *f, kvb_recorded_part part, uint32_t n, uint32_t axis, kvb_axed *a)
 {
-    const kvb_tensor *t = c->part[part];
-    char words[64];
-    snprintf(words, sizeof words, "[%u] floats", n);
+    const kvb_tensor *t = f->call->part[part];
     if (t->n_dims != 1 || t->dims[0] != n || !is_float(t->dtype))
-        return wrong(c, part, words, why, why_bytes);
+        return wrong(f, part, "[%u] floats", n);
     *a = (kvb_axed){.tensor = t, .n = {1, 1, 1, 1, 1}};
     a->n[axis] = n;
     a->stride[axis] = t->strides[0];
-    return 0;
-}
-
-static kvb_elem elem_of(const kvb_axed *a)
-{
-    return kvb_dtype_elem(a->tensor ? a->tensor->dtype : KVB_DTYPE_F32);
+    return true;
 }
 
 /* Axes of v and out, q and k. A convolution has v in the place of q and k. */
-static int scan_rows_shape(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
-                           size_t why_bytes)
+static bool scan_rows_shape(const fitting *f)
 {
-    const bool conv = r->recurrence - 1 == KVB_SCAN_CONV;
-    const char *axes = s->layout->q;
-    const kvb_recorded_part q = conv         ? KVB_RECORDED_V
-                                : r->q_for_k ? KVB_RECORDED_K
-                                             : KVB_RECORDED_Q,
-                            k = conv         ? KVB_RECORDED_V
-                                : r->q_for_k ? KVB_RECORDED_Q
-                                             : KVB_RECORDED_K;
+    kvb_recorded_shape *s = f->shape;
+    const bool conv = s->scan.kind == KVB_SCAN_CONV, turned = f->reading->q_for_k;
     const struct {
         kvb_recorded_part part;
         kvb_axed *to;
-    } rows[] = {{KVB_RECORDED_V, &s->v}, {KVB_RECORDED_OUT, &s->out}, {q, &s->q}, {k, &s->k}};
+    } rows[] = {{KVB_RECORDED_V, &s->v},
+                {KVB_RECORDED_OUT, &s->out},
+                {conv ? KVB_RECORDED_V : KVB_RECORDED_Q, turned ? &s->k : &s->q},
+                {conv ? KVB_RECORDED_V : KVB_RECORDED_K, turned ? &s->q : &s->k}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         kvb_axed *a = rows[i].to;
-        const int error = axed_need(c, rows[i].part, axes, a, why, why_bytes);
-        if (error)
-            return error;
+        if (!axed_need(f, rows[i].part, s->layout->q, a) || !extents_check(f, rows[i].part, a))
+            return false;
         for (uint32_t axis = 0; axis < KVB_AXES_OF_ARRAYS; axis++) {
-            if (a->n[axis] > INT32_MAX || !a->n[axis])
-                return wrong(c, rows[i].part, "axes of 1 to 2147483647", why, why_bytes);
             const bool free = i > 1 && (axis == KVB_AXIS_H || axis == KVB_AXIS_D);
-            if (a->n[axis] != (free ? s->q.n[axis] : s->v.n[axis]))
-                return wrong(c, rows[i].part,
-                             i > 1 ? "as many sequences and tokens as v has, q and k alike" : "the shape of v", why,
-                             why_bytes);
+            if (a->n[axis] != (free ? rows[2].to->n[axis] : s->v.n[axis]))
+                return wrong(f, rows[i].part, "%s",
+                             i > 1 ? "as many sequences and tokens as v has, q and k alike" : "the shape of v");
         }
         if (!is_float(a->tensor->dtype))
-            return wrong(c, rows[i].part, "f32, f16 or bf16", why, why_bytes);
+            return wrong(f, rows[i].part, "f32, f16 or bf16");
     }
-    return s->v.n[KVB_AXIS_H] % s->q.n[KVB_AXIS_H]
-               ? wrong(c, KVB_RECORDED_K, "a number of heads that divides v's", why, why_bytes)
-               : 0;
+    return s->v.n[KVB_AXIS_H] % s->q.n[KVB_AXIS_H] == 0 ||
+           wrong(f, KVB_RECORDED_K, "a number of heads that divides v's");
 }
 
-static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
-                         size_t why_bytes)
+/* Taps, or decays: rows of them for each channel, or one for each head. */
+static bool own_shape(const fitting *f)
 {
-    const kvb_scan_kind kind = (kvb_scan_kind)(r->recurrence - 1);
-    const bool conv = kind == KVB_SCAN_CONV, each = kind == KVB_SCAN_MAMBA1;
-    int error = scan_rows_shape(c, r, s, why, why_bytes);
-    if (error)
-        return error;
+    kvb_recorded_shape *s = f->shape;
+    const kvb_scan_kind kind = s->scan.kind;
+    if (kind == KVB_SCAN_CONV) { /* d_k from the number of taps */
+        if (!state_need(f, KVB_RECORDED_A, 1, 0, &s->a))
+            return false;
+        s->k_dim = (uint32_t)s->a.n[KVB_AXIS_P] - 1;
+        return s->a.n[KVB_AXIS_P] >= 2 || wrong(f, KVB_RECORDED_A, "at least 2 taps");
+    }
+    return !f->call->part[KVB_RECORDED_A] ||
+           (kind == KVB_SCAN_MAMBA1 ? state_need(f, KVB_RECORDED_A, 1, s->k_dim, &s->a)
+                                    : vector_need(f, KVB_RECORDED_A, s->heads, KVB_AXIS_H, &s->a));
+}
+
+static bool scan_shape(const fitting *f)
+{
+    kvb_recorded_shape *s = f->shape;
+    const kvb_recorded *c = f->call;
+    const kvb_recorded_reading *r = f->reading;
+    const kvb_scan_kind kind = s->scan.kind = (kvb_scan_kind)(r->recurrence - 1);
+    const uint32_t need = needed[r->recurrence];
+    if (!scan_rows_shape(f))
+        return false;
     if (r->k_format || r->v_format || r->k_scale != 1 || r->v_scale != 1 || r->window > 0 || r->softcap > 0)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "%s: formats, k_scale, v_scale, window and softcap are for attention only", c->path);
+        return refuse(f, "formats, k_scale, v_scale, window and softcap are for attention only");
     s->scans = true;
     s->heads = (uint32_t)s->v.n[KVB_AXIS_H];
     s->kv_heads = (uint32_t)s->q.n[KVB_AXIS_H];
@@ -658,29 +696,20 @@ static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, k
     s->v_dim = (uint32_t)s->v.n[KVB_AXIS_D];
     s->batch = (uint32_t)s->v.n[KVB_AXIS_B];
     if (s->layout->joined) {
-        error = joined_check(c, KVB_RECORDED_CU_Q, s->v.n[KVB_AXIS_S], why, why_bytes);
-        s->batch = error ? 1 : (uint32_t)(c->part[KVB_RECORDED_CU_Q]->dims[0] - 1);
-    } else if (c->part[KVB_RECORDED_LENGTHS])
-        error = lengths_check(c, s, s->v.n[KVB_AXIS_S], why, why_bytes);
-    if (!error && conv) { /* d_k from the number of taps */
-        error = state_need(c, KVB_RECORDED_A, r, 1, s, s->heads, 0, &s->a, why, why_bytes);
-        if (!error && s->a.n[KVB_AXIS_P] < 2)
-            error = wrong(c, KVB_RECORDED_A, "at least 2 taps", why, why_bytes);
-        s->k_dim = error ? 1 : (uint32_t)s->a.n[KVB_AXIS_P] - 1;
-    } else if (!error && each)
-        error = state_need(c, KVB_RECORDED_A, r, 1, s, s->heads, s->k_dim, &s->a, why, why_bytes);
-    else if (!error && c->part[KVB_RECORDED_A])
-        error = vector_need(c, KVB_RECORDED_A, s->heads, KVB_AXIS_H, &s->a, why, why_bytes);
-    if (!error && needed[r->recurrence] & BIT(GATE))
-        error = gate_need(c, KVB_RECORDED_GATE, s, each, &s->gate, why, why_bytes);
-    if (!error && needed[r->recurrence] & BIT(BETA))
-        error = gate_need(c, KVB_RECORDED_BETA, s, false, &s->beta, why, why_bytes);
-    if (!error && conv && c->part[KVB_RECORDED_BIAS])
-        error = vector_need(c, KVB_RECORDED_BIAS, s->v_dim, KVB_AXIS_D, &s->bias, why, why_bytes);
-    for (uint32_t i = 0; i < 2 && !error; i++)
-        if (c->part[KVB_RECORDED_INITIAL + i])
-            error = state_need(c, KVB_RECORDED_INITIAL + i, r, s->batch, s, s->heads, s->k_dim, &s->states[i], why,
-                               why_bytes);
+        if (!joined_check(f, KVB_RECORDED_CU_Q, s->v.n[KVB_AXIS_S]))
+            return false;
+        s->batch = (uint32_t)(c->part[KVB_RECORDED_CU_Q]->dims[0] - 1);
+    } else if (c->part[KVB_RECORDED_LENGTHS] && !lengths_check(f, s->v.n[KVB_AXIS_S]))
+        return false;
+    if (!own_shape(f) || (need & BIT(GATE) && !gate_need(f, KVB_RECORDED_GATE, kind == KVB_SCAN_MAMBA1, &s->gate)) ||
+        (need & BIT(BETA) && !gate_need(f, KVB_RECORDED_BETA, false, &s->beta)) ||
+        (kind == KVB_SCAN_CONV && c->part[KVB_RECORDED_BIAS] &&
+         !vector_need(f, KVB_RECORDED_BIAS, s->v_dim, KVB_AXIS_D, &s->bias)))
+        return false;
+    for (uint32_t i = 0; i < 2; i++)
+        if (c->part[KVB_RECORDED_INITIAL + i] &&
+            !state_need(f, KVB_RECORDED_INITIAL + i, s->batch, s->k_dim, &s->states[i]))
+            return false;
     s->out_elem = elem_of(&s->out);
     s->scan = (kvb_scan_problem){.kind = kind,
                                  .heads = s->heads,
@@ -690,90 +719,38 @@ static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, k
                                  .state_elem = elem_of(&s->states[1]),
                                  .out_elem = s->out_elem,
                                  .silu = r->activation == 2};
-    for (uint32_t b = 0; b < s->batch && !error; b++) {
+    for (uint32_t b = 0; b < s->batch; b++) {
         kvb_recorded_sequence q;
-        kvb_recorded_sequence_of(c, r, s, b, &q);
+        kvb_recorded_sequence_of(s, b, &q);
         const uint32_t n = q.cells > q.queries ? q.cells : q.queries;
         s->scan.n_tok = s->scan.run = n > s->scan.run ? n : s->scan.run;
     }
-    return error;
+    return true;
 }
 
 int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
                           size_t why_bytes)
 {
     const kvb_layout *l = &kvb_layouts[r->layout - 1];
-    *s = (kvb_recorded_shape){
-        .layout = l, .codec = {codec_of(r->k_format), codec_of(r->v_format)}, .latent = !c->part[KVB_RECORDED_V]};
+    const fitting f = {c, r, s, why, why_bytes};
+    *s = (kvb_recorded_shape){.call = c, .reading = r, .layout = l};
     if (r->recurrence ? l->paged : !l->lse[0])
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: layout %s is for %s only", c->path, l->name,
                            l->paged ? "attention" : "scans");
-    if (r->recurrence) {
-        s->codec[0] = s->codec[1] = NULL;
-        s->latent = false;
-        return scan_shape_of(c, r, s, why, why_bytes);
+    if (!r->recurrence) {
+        s->codec[0] = codec_of(r->k_format);
+        s->codec[1] = codec_of(r->v_format);
+        s->latent = !c->part[KVB_RECORDED_V];
     }
-    int error = axed_need(c, KVB_RECORDED_Q, l->q, &s->q, why, why_bytes);
-    error = error ? error : axed_need(c, KVB_RECORDED_OUT, l->q, &s->out, why, why_bytes);
-    error = error ? error : axed_need(c, KVB_RECORDED_K, l->kv, &s->k, why, why_bytes);
-    error = error || s->latent ? error : axed_need(c, KVB_RECORDED_V, l->kv, &s->v, why, why_bytes);
-    if (error)
-        return error;
-    for (uint32_t i = 0; i < KVB_AXES_OF_ARRAYS; i++)
-        if (s->q.n[i] > INT32_MAX || s->k.n[i] > INT32_MAX || !s->q.n[i] || !s->k.n[i])
-            return wrong(c, s->q.n[i] > INT32_MAX || !s->q.n[i] ? KVB_RECORDED_Q : KVB_RECORDED_K,
-                         "axes of 1 to 2147483647", why, why_bytes);
-    s->batch = (uint32_t)s->q.n[KVB_AXIS_B];
-    s->heads = (uint32_t)s->q.n[KVB_AXIS_H];
-    s->kv_heads = (uint32_t)s->k.n[KVB_AXIS_H];
-    s->k_dim = (uint32_t)s->q.n[KVB_AXIS_D];
-    s->v_dim = (uint32_t)s->out.n[KVB_AXIS_D];
-    if (c->part[KVB_RECORDED_Q_ROUNDED] &&
-        (!axed_make(c->part[KVB_RECORDED_Q_ROUNDED], l->q, strlen(l->q), &s->q_rounded) ||
-         memcmp(s->q_rounded.n, s->q.n, sizeof s->q.n) || !is_float(s->q_rounded.tensor->dtype)))
-        return wrong(c, KVB_RECORDED_Q_ROUNDED, "floats, of the shape of q", why, why_bytes);
-    for (uint32_t i = 0; i < KVB_AXES_OF_ARRAYS; i++) {
-        if (i != KVB_AXIS_D && s->out.n[i] != s->q.n[i])
-            return wrong(c, KVB_RECORDED_OUT, "as many sequences, tokens and heads as q has", why, why_bytes);
-        if (i != KVB_AXIS_D && !s->latent && s->v.n[i] != s->k.n[i])
-            return wrong(c, KVB_RECORDED_V, "as many sequences, cells and heads as k has", why, why_bytes);
-    }
-    if (s->heads % s->kv_heads)
-        return wrong(c, KVB_RECORDED_K, "a number of heads that divides q's", why, why_bytes);
-    if (!l->joined && s->k.n[KVB_AXIS_B] != s->batch)
-        return wrong(c, KVB_RECORDED_K, "as many sequences as q has", why, why_bytes);
-    const kvb_dtype q = s->q.tensor->dtype, out = s->out.tensor->dtype;
-    if (!is_float(q) && q != KVB_DTYPE_E4M3 && q != KVB_DTYPE_E5M2)
-        return wrong(c, KVB_RECORDED_Q, "floats", why, why_bytes);
-    if (!is_float(out))
-        return wrong(c, KVB_RECORDED_OUT, "f32, f16 or bf16", why, why_bytes);
-    if (!s->v_dim || (s->latent && s->v_dim > s->k_dim))
-        return wrong(c, KVB_RECORDED_V, "an array, unless V is the first channels of k", why, why_bytes);
-    s->out_elem = elem_of(&s->out);
-    const kvb_tensor *sinks = c->part[KVB_RECORDED_SINKS];
-    if (sinks && (sinks->n_dims != 1 || sinks->dims[0] != s->heads || !is_float(sinks->dtype)))
-        return wrong(c, KVB_RECORDED_SINKS, "one logit for each query head", why, why_bytes);
-    error = channels_check(c, s, 0, s->k_dim, why, why_bytes);
-    error = error || s->latent ? error : channels_check(c, s, 1, s->v_dim, why, why_bytes);
-    error = error || !l->joined ? error : joined_shape(c, s, why, why_bytes);
-    error = error || l->joined || !c->part[KVB_RECORDED_LENGTHS]
-                ? error
-                : lengths_check(c, s, s->k.n[KVB_AXIS_S], why, why_bytes);
-    for (int side = 0; side < 2; side++)
-        error = error ? error : scale_shape(c, s, side, why, why_bytes);
-    error = error ? error : lse_shape(c, r, s, why, why_bytes);
-    error = error ? error : mask_shape(c, s, why, why_bytes);
-    if (!error && (r->window > 0 || r->window_sinks > 0) && r->causal == KVB_CAUSAL_NO)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "%s: a window needs a causal call: expected causal lower-right or upper-left", c->path);
-    return error;
+    return (r->recurrence ? scan_shape : attention_shape)(&f) ? 0 : -EINVAL;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-void kvb_recorded_sequence_of(const kvb_recorded *c, const kvb_recorded_reading *r, const kvb_recorded_shape *s,
-                              uint32_t b, kvb_recorded_sequence *q)
+void kvb_recorded_sequence_of(const kvb_recorded_shape *s, uint32_t b, kvb_recorded_sequence *q)
 {
+    const kvb_recorded *c = s->call;
+    const kvb_recorded_reading *r = s->reading;
     const kvb_tensor *cu_q = c->part[KVB_RECORDED_CU_Q], *cu_k = s->scans ? cu_q : c->part[KVB_RECORDED_CU_K],
                      *lengths = c->part[KVB_RECORDED_LENGTHS];
     const uint32_t of = r->next_lengths ? (b + 1) % s->batch : b;
@@ -799,23 +776,17 @@ void kvb_recorded_sequence_of(const kvb_recorded *c, const kvb_recorded_reading 
     q->cells = (uint32_t)(cells < room ? cells : room);
 }
 
-static double axed_at(const kvb_axed *a, uint64_t b, uint64_t h, uint64_t t, uint64_t p)
+void kvb_recorded_row(const kvb_recorded_shape *s, int side, uint32_t b, uint32_t kv_head,
+                      const kvb_recorded_sequence *q, uint32_t cell, double *row, double *size)
 {
-    return kvb_tensor_value(a->tensor, b * a->stride[KVB_AXIS_B] + h * a->stride[KVB_AXIS_H] +
-                                           t * a->stride[KVB_AXIS_S] + p * a->stride[KVB_AXIS_P]);
-}
-
-void kvb_recorded_row(const kvb_recorded *c, const kvb_recorded_reading *r, const kvb_recorded_shape *s, int side,
-                      uint32_t b, uint32_t kv_head, const kvb_recorded_sequence *q, uint32_t cell, double *row,
-                      double *size)
-{
+    const kvb_recorded_reading *r = s->reading;
     const kvb_axed *a = side && !s->latent ? &s->v : &s->k;
     const kvb_codec *codec = s->codec[side && !s->latent];
     const kvb_axed *scale = &s->scale[side && !s->latent];
     const uint32_t dim = side ? s->v_dim : s->k_dim, stored = side && s->latent ? s->k_dim : dim;
     uint64_t at = q->k_at + cell, page = 0;
     if (s->layout->paged) {
-        const kvb_tensor *table = c->part[KVB_RECORDED_TABLE];
+        const kvb_tensor *table = s->call->part[KVB_RECORDED_TABLE];
         const uint32_t of = r->next_table ? (b + 1) % s->batch : b;
         const double named = kvb_tensor_value(table, of * table->strides[0] + cell / s->page * table->strides[1]);
         page =
@@ -826,7 +797,9 @@ void kvb_recorded_row(const kvb_recorded *c, const kvb_recorded_reading *r, cons
                            page * a->stride[KVB_AXIS_P];
     double factor = side && !s->latent ? r->v_scale : r->k_scale;
     if (scale->tensor)
-        factor *= axed_at(scale, b, kv_head, at, page);
+        factor *=
+            kvb_tensor_value(scale->tensor, b * scale->stride[KVB_AXIS_B] + kv_head * scale->stride[KVB_AXIS_H] +
+                                                at * scale->stride[KVB_AXIS_S] + page * scale->stride[KVB_AXIS_P]);
     factor = r->no_scales ? 1 : factor;
     if (codec) {
         unsigned char *const parts[KVB_PARTS] = {(unsigned char *)(uintptr_t)a->tensor->data +

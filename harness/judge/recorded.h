@@ -187,6 +187,8 @@ void kvb_recordings_close(kvb_recordings *recordings);
 
 /* The shape of a call under a reading. */
 typedef struct kvb_recorded_shape {
+    const kvb_recorded *call;
+    const kvb_recorded_reading *reading;
     const kvb_layout *layout;
     const struct kvb_codec *codec[2]; /* of K and V with k_format, v_format; NULL: plain elements */
     kvb_axed q, q_rounded, k, v, out, lse, mask, scale[2];
@@ -209,13 +211,11 @@ typedef struct kvb_recorded_sequence {
     uint32_t queries, cells; /* scans: tokens; tokens before the final state */
     uint64_t q_at, k_at;     /* joined layouts: where its queries and cells begin */
 } kvb_recorded_sequence;
-void kvb_recorded_sequence_of(const kvb_recorded *call, const kvb_recorded_reading *reading,
-                              const kvb_recorded_shape *shape, uint32_t b, kvb_recorded_sequence *sequence);
+void kvb_recorded_sequence_of(const kvb_recorded_shape *shape, uint32_t b, kvb_recorded_sequence *sequence);
 
 /* Decodes the row of K (side 0) or V of a cell and KV head. row, size: [dim]. size: as in kvb_codec.decode, scaled. */
-void kvb_recorded_row(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
-                      int side, uint32_t b, uint32_t kv_head, const kvb_recorded_sequence *sequence, uint32_t cell,
-                      double *row, double *size);
+void kvb_recorded_row(const kvb_recorded_shape *shape, int side, uint32_t b, uint32_t kv_head,
+                      const kvb_recorded_sequence *sequence, uint32_t cell, double *row, double *size);
 
 /* Does the array `mask` let query t of sequence b see the cell? Without a mask: true. */
 bool kvb_recorded_unmasked(const kvb_recorded_shape *shape, uint32_t b, uint32_t t, uint32_t cell);
