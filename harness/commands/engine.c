@@ -262,8 +262,7 @@ static bool lists_read(const options *o, lists *l)
 }
 
 typedef struct tally {
-    uint32_t rows, opened;
-    bool news;
+    bool opened, news; /* some row was opened, or has news */
 } tally;
 
 /* Runs all rows of a family, or of the user's model. An exit code; the error is printed. */
@@ -299,8 +298,7 @@ static int family_run(const options *o, const lists *l, const kvb_engine_row *as
             (o->format == JSON ? row_json : row_print)(row, o->model ? "model" : family);
         if (!code && o->traces && !kvb_stopped)
             code = row_traces(row, o->model ? "model" : family, o->traces);
-        came->rows++;
-        came->opened += !row->error;
+        came->opened = came->opened || !row->error;
         came->news = came->news || has_news(row);
         fflush(stdout);
     }

@@ -119,6 +119,7 @@ struct kvb_decoder {
     double *turns[2]; /* layers without, with window: [position][rot / 2][2] cosines and sines, computed when needed */
     double *buffers[BUFFERS]; /* [the longest vector] */
     float *logits;            /* [vocab] */
+    kvb_arena arena;          /* all but `rows` */
 };
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
@@ -140,7 +141,7 @@ static double key_number(const source *s, const char *arch, const char *name, do
 }
 
 /* Reads a tensor as a matrix of double, if the file has it. */
-static int matrix_read(source *s, const char *name, matrix *m)
+static int matrix_read(kvb_decoder *d, source *s, const char *name, matrix *m)
 {
     const json_t *t = json_object_get(s->tensors, name);
     if (!t)
@@ -153,7 +154,7 @@ static int matrix_read(source *s, const char *name, matrix *m)
     s->read++;
     s->most = in > s->most ? (uint32_t)in : s->most;
     s->most = n / in > s->most ? (uint32_t)(n / in) : s->most;
-    *m = (matrix){.at = malloc((size_t)n * sizeof *m->at), .in = (uint32_t)in, .out = (uint32_t)(n / in)};
+    *m = (matrix){kvb_arena_take(&d->arena, (size_t)n, sizeof *m->at), (uint32_t)in, (uint32_t)(n / in)};
     if (!m->at)
         return -ENOMEM;
     if (fseeko(s->file, (off_t)offset, SEEK_SET))
@@ -168,13 +169,13 @@ static int matrix_read(source *s, const char *name, matrix *m)
     return 0;
 }
 
-static int matrices_read(source *s, const char *prefix, matrix *w)
+static int matrices_read(kvb_decoder *d, source *s, const char *prefix, matrix *w)
 {
     int error = 0;
     for (int i = 0; i < NAMES && !error; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s%s", prefix, names[i]);
-        error = matrix_read(s, name, &w[i]);
+        error = matrix_read(d, s, name, &w[i]);
     }
     return error;
 }
@@ -301,13 +302,13 @@ static int model_read(kvb_decoder *d, source *s, char *why, size_t why_bytes)
     if (!d->layers || d->layers > LAYERS || !d->heads || d->epsilon <= 0)
         return kvb_why_set(-ENOTSUP, why, why_bytes, "%s: a number of layers or heads, or epsilon, is not as expected",
                            s->path);
-    int error = matrices_read(s, "", d->w);
+    int error = matrices_read(d, s, "", d->w);
     bool whole = !error && is_whole(d, NULL);
     for (uint32_t i = 0; i < d->layers && !error && whole; i++) {
         char prefix[16];
         layer *l = &d->layer[i];
         snprintf(prefix, sizeof prefix, "blk.%u.", i);
-        error = matrices_read(s, prefix, l->w);
+        error = matrices_read(d, s, prefix, l->w);
         l->window = d->arch->period && (i + 1) % d->arch->period ? window : 0;
         if (!l->w[FFN_NORM].at) { /* Qwen3.5's name for it */
             l->w[FFN_NORM] = l->w[AFTER_NORM];
@@ -339,16 +340,12 @@ int kvb_decoder_open(const char *path, uint32_t vocab, kvb_decoder **decoder, ch
     if (!error)
         error = (s.file = fopen(path, "rb")) ? model_read(d, &s, why, why_bytes) : -errno;
     if (!error) {
-        d->logits = calloc(d->vocab, sizeof *d->logits);
-        error = d->logits ? 0 : -ENOMEM;
-    }
-    for (int i = 0; i < 2 && !error; i++) {
-        d->turns[i] = calloc((size_t)KVB_SHADOW_POSITIONS * d->rot + 1, sizeof **d->turns);
-        error = d->turns[i] ? 0 : -ENOMEM;
-    }
-    for (int i = 0; i < BUFFERS && !error; i++) {
-        d->buffers[i] = calloc(s.most, sizeof **d->buffers);
-        error = d->buffers[i] ? 0 : -ENOMEM;
+        d->logits = kvb_arena_take(&d->arena, d->vocab, sizeof *d->logits);
+        for (int i = 0; i < 2; i++)
+            d->turns[i] = kvb_arena_take(&d->arena, (size_t)KVB_SHADOW_POSITIONS * d->rot + 1, sizeof **d->turns);
+        for (int i = 0; i < BUFFERS; i++)
+            d->buffers[i] = kvb_arena_take(&d->arena, s.most, sizeof **d->buffers);
+        error = d->arena.failed ? -ENOMEM : 0;
     }
     if (s.file)
         fclose(s.file);
@@ -363,21 +360,10 @@ int kvb_decoder_open(const char *path, uint32_t vocab, kvb_decoder **decoder, ch
 
 void kvb_decoder_close(kvb_decoder *d)
 {
-    for (int i = 0; d && i < NAMES; i++) {
-        free(d->w[i].at);
-        for (uint32_t l = 0; l < d->layers; l++)
-            free(d->layer[l].w[i].at);
-    }
-    for (uint32_t i = 0; d && i < d->n_rows; i++)
-        free(d->rows[i]);
-    for (int i = 0; d && i < BUFFERS; i++)
-        free(d->buffers[i]);
-    if (d) {
-        free(d->turns[0]);
-        free(d->turns[1]);
-        free(d->rows);
-        free(d->logits);
-    }
+    if (!d)
+        return;
+    free(d->rows);
+    kvb_arena_free(&d->arena);
     free(d);
 }
 
@@ -457,7 +443,7 @@ static double *row_of(kvb_decoder *d, uint32_t number)
         d->n_rows = n;
     }
     if (!d->rows[number])
-        d->rows[number] = malloc(d->width * sizeof **d->rows);
+        d->rows[number] = kvb_arena_take(&d->arena, d->width, sizeof **d->rows);
     return d->rows[number];
 }
 

@@ -8,6 +8,7 @@
 #define KVB_ENGINE_H
 
 #include "harness/engine/adapter.h"
+#include "workloads/array.h"
 #include "workloads/trace.h"
 
 extern const kvb_engine kvb_engine_llama, kvb_engine_live;
@@ -34,8 +35,6 @@ typedef struct kvb_engine_history {
 int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char *why, size_t why_bytes);
 /* Makes the history of a recorded workload, NAME or FILE.jsonl. -1, or an exit code: `command` printed the error. */
 int kvb_engine_history_find(const char *command, const char *word, kvb_engine_history *history);
-/* The same for a path. 0; -ENOTSUP with why: engines have no call for an event; or kvb_trace_load()'s error. */
-int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes);
 void kvb_engine_history_print(const kvb_engine_history *history, char *text, size_t bytes);
 /* Writes the history as a trace of one layer with seeded values, for kvbench's caches. 0; -ENOTSUP with why: a trace
  * cannot express it; or kvb_trace_create()'s error. */
@@ -69,10 +68,9 @@ typedef struct kvb_shadow {
 /* The struct is large: these two touch only the used parts. */
 void kvb_shadow_clear(kvb_shadow *shadow);
 void kvb_shadow_copy(kvb_shadow *to, const kvb_shadow *from);
-/* Applies a call; decoded tokens become the last ones of their sequences. 0; -EINVAL with why: the call is illegal
- * here; -ENOSPC: a decode has no room, and nothing changes. */
-int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *call, char *why,
-                     size_t why_bytes);
+/* Applies a call; decoded tokens become the last ones of their sequences. 0; -EINVAL: the call is illegal here; -ENOSPC:
+ * a decode has no room, and nothing changes. */
+int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *call, const char **why);
 
 /* The arrays of a decode's event. */
 typedef struct kvb_engine_step {
@@ -113,13 +111,18 @@ const float *kvb_decoder_decode(kvb_decoder *decoder, const kvb_shadow_seq *seq,
 
 /* ---- judging ----------------------------------------------------------------------------------------------------- */
 
-/* A planted fault: changes a call before the engine gets it. */
+/* A planted fault in the calls of a verb. */
 typedef struct kvb_engine_fault {
     const char *name, *summary;
     kvb_engine_verb verb;
-    /* Changes call nth (from 0 on) of this verb. False: the engine does not get the call, which seems to return 0. */
-    bool (*twist)(kvb_engine_call *call, uint32_t nth);
-    bool renews; /* tokens to shift are removed and decoded again */
+    enum {
+        KVB_FAULT_SWALLOWED, /* the engine does not get the call, which seems to return 0 */
+        KVB_FAULT_STALE,     /* nor any but the first call */
+        KVB_FAULT_SHORT,     /* one token or position less */
+        KVB_FAULT_ELSEWHERE, /* a copy to the next sequence */
+        KVB_FAULT_RENEWED,   /* tokens to shift are removed and decoded again */
+        KVB_FAULT_ANOTHER    /* another first token */
+    } twist;
 } kvb_engine_fault;
 extern const kvb_engine_fault kvb_engine_faults[]; /* ends with name NULL */
 
@@ -160,6 +163,7 @@ typedef struct kvb_engine_bench {
     float *logits;                 /* [3][vocab] */
     uint32_t *order, decoded;      /* token's number in the shadow -> in the engine; tokens that the engine decoded */
     kvb_shadow *shadow, *before;   /* before: a copy, in case that a call is refused */
+    kvb_arena arena;
 } kvb_engine_bench;
 
 int kvb_engine_bench_open(kvb_engine_bench *bench, const kvb_engine *engine, const kvb_engine_config *config,
@@ -206,7 +210,6 @@ typedef struct kvb_engine_finding {
     const kvb_engine_known *known; /* NULL: new */
     uint64_t seed;                 /* of the first history; 0: a script */
     uint32_t times;                /* histories that showed it */
-    bool expected;                 /* found by the script of a known row */
 } kvb_engine_finding;
 
 /* A row of the table: one configuration, the histories to play, the results. Lies in shared memory. */
@@ -223,7 +226,6 @@ typedef struct kvb_engine_row {
     kvb_engine_facts facts;
     int error;     /* of open */
     char why[256]; /* of open, or of a script */
-    bool opened;
     uint64_t histories, judged, unjudged, wrong;
     uint64_t made[KVB_ENGINE_VERBS], wrong_at[KVB_ENGINE_VERBS]; /* calls; calls that were the first wrong one */
     bool threads;

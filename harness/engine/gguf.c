@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "harness/size/weights.h"
 #include "workloads/rng.h"
 
 enum { VOCAB = 128, ALIGN = 32, FFN = 64, RANK = 64, LATENT = 128, STATE = 32 };
@@ -31,7 +32,7 @@ const kvb_gguf_family kvb_gguf_families[] = {
     {0},
 };
 
-/* A size is a letter: E hidden, H heads * dim, G kv heads * dim, D dim, F ffn, V vocab, and those of size_of(). layers:
+/* A size is a letter: as in size_of(): E hidden, H heads * dim, G kv heads * dim, D dim, …. layers:
  * 'a' all, 't' those that attend, 'r' those that do not, 'm' none: a tensor of the model. */
 typedef struct tensor_row {
     const char *arch; /* names of architectures; "": all */
@@ -85,42 +86,34 @@ static const tensor_row tensors[] = {
 
 static uint64_t size_of(char letter, const kvb_gguf_family *f)
 {
-    switch (letter) {
-    case 'E':
-        return f->hidden;
-    case 'H':
-        return (uint64_t)f->heads * f->dim;
-    case '2':
-        return 2ull * f->heads * f->dim;
-    case 'G':
-        return (uint64_t)f->kv_heads * f->dim;
-    case 'D':
-        return f->dim;
-    case 'F':
-        return FFN;
-    case 'V':
-        return VOCAB;
-    case 'Q':
-        return RANK;
-    case 'L':
-        return LATENT;
-    case 'X':
-        return LATENT + f->rope;
-    case 'N':
-        return f->dim - f->rope;
-    case 'h':
-        return f->heads;
-    case 'I':
-        return 3ull * f->hidden;
-    case 's':
-        return STATE;
-    case 'S':
-        return (uint64_t)f->heads * STATE;
-    case 'C':
-        return 3ull * f->heads * STATE;
-    default:
-        return (uint64_t)(letter - '0');
-    }
+    const uint64_t states = (uint64_t)f->heads * STATE, queries = (uint64_t)f->heads * f->dim;
+    const struct {
+        char letter;
+        uint64_t size;
+    } sizes[] = {{'E', f->hidden},
+                 {'H', queries},
+                 {'2', 2 * queries},
+                 {'G', (uint64_t)f->kv_heads * f->dim},
+                 {'D', f->dim},
+                 {'F', FFN},
+                 {'V', VOCAB},
+                 {'Q', RANK},
+                 {'L', LATENT},
+                 {'X', LATENT + f->rope},
+                 {'N', f->dim - f->rope},
+                 {'h', f->heads},
+                 {'k', f->kv_heads},
+                 {'I', 3ull * f->hidden},
+                 {'s', STATE},
+                 {'S', states},
+                 {'C', 3 * states},
+                 {'B', f->layers},
+                 {'R', f->rope},
+                 {'W', f->window}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].letter == letter)
+            return sizes[i].size;
+    return (uint64_t)(letter - '0');
 }
 
 /* A key. type: 'u' a number, 'f' a float, 'l' a number for each layer (0 if it does not attend), 's' sections. */
@@ -167,19 +160,10 @@ static const key_row keys[] = {
     {"qwen35", "rope.dimension_sections", 's', '.', 0},
 };
 
-static bool has_word(const char *words, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    return false;
-}
-
 /* Does layer i attend? In families with two kinds of layers even ones scan and odd ones attend. */
 static bool attends(const kvb_gguf_family *f, uint32_t layer)
 {
-    return !has_word("lfm2 qwen35", f->arch) || layer % 2;
+    return !kvb_names_have("lfm2 qwen35", f->arch) || layer % 2;
 }
 
 static void put(FILE *out, const void *value, size_t bytes)
@@ -215,13 +199,7 @@ static void put_word(FILE *out, const char *key, const char *word)
 static void put_key(FILE *out, const kvb_gguf_family *f, const key_row *row)
 {
     char name[96];
-    uint32_t value = (uint32_t)row->value;
-    if (row->size != '.')
-        value = row->size == 'B'   ? f->layers
-                : row->size == 'k' ? f->kv_heads
-                : row->size == 'R' ? f->rope
-                : row->size == 'W' ? f->window
-                                   : (uint32_t)size_of(row->size, f);
+    const uint32_t value = (uint32_t)(row->size == '.' ? (uint64_t)row->value : size_of(row->size, f));
     snprintf(name, sizeof name, "%s.%s", f->arch, row->name);
     put_text(out, name);
     if (row->type == 'f') {
@@ -255,7 +233,7 @@ static size_t place(const kvb_gguf_family *f, placed *at)
     uint64_t offset = 0;
     for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
         const tensor_row *row = &tensors[t];
-        for (uint32_t layer = 0; has_word(row->arch, f->arch) && layer < (row->layers == 'm' ? 1 : f->layers);
+        for (uint32_t layer = 0; kvb_names_have(row->arch, f->arch) && layer < (row->layers == 'm' ? 1 : f->layers);
              layer++) {
             if ((row->layers == 't' && !attends(f, layer)) || (row->layers == 'r' && attends(f, layer)))
                 continue;
@@ -292,7 +270,7 @@ static void model_write(FILE *out, const kvb_gguf_family *f, uint64_t seed)
     const size_t n = place(f, at);
     uint64_t n_keys = 2;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        n_keys += has_word(keys[i].arch, f->arch);
+        n_keys += kvb_names_have(keys[i].arch, f->arch);
     put(out, "GGUF", 4);
     put32(out, 3);
     put64(out, n);
@@ -300,7 +278,7 @@ static void model_write(FILE *out, const kvb_gguf_family *f, uint64_t seed)
     put_word(out, "general.architecture", f->arch);
     put_word(out, "tokenizer.ggml.model", "none");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (has_word(keys[i].arch, f->arch))
+        if (kvb_names_have(keys[i].arch, f->arch))
             put_key(out, f, &keys[i]);
     for (size_t i = 0; i < n; i++) {
         char name[64];

@@ -114,39 +114,30 @@ int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char
     return kvb_why_set(-EINVAL, why, why_bytes, "the history has no calls");
 }
 
-static size_t range_print(const kvb_engine_call *c, char *text, size_t bytes)
-{
-    return (size_t)(c->p1 == KVB_ENGINE_END ? snprintf(text, bytes, " %d end", c->p0)
-                                            : snprintf(text, bytes, " %d %d", c->p0, c->p1));
-}
-
 void kvb_engine_history_print(const kvb_engine_history *history, char *text, size_t bytes)
 {
-    size_t used = 0;
     *text = '\0';
-#define ADD(...) used += used < bytes ? (size_t)snprintf(text + used, bytes - used, __VA_ARGS__) : 0
-    for (uint32_t i = 0; i < history->n; i++) {
-        const kvb_engine_call *c = &history->at[i];
-        ADD("%s%s", i ? "; " : "", verbs[c->verb].name);
+    for (const kvb_engine_call *c = history->at; c < history->at + history->n; c++) {
+        kvb_list_add(text, bytes, "; ", "%s", verbs[c->verb].name);
         for (const char *l = verbs[c->verb].words; *l; l++) {
-            if (*l == 's')
-                ADD(" %u", c->seq);
-            else if (*l == 't')
-                ADD(" %u", c->to);
-            else if (*l == 'd')
-                ADD(" %d", c->delta);
-            else if (*l == 'a' && c->seq == KVB_ENGINE_ALL)
-                ADD(" all");
-            else if (*l == 'a')
-                ADD(" %u", c->seq);
-            else if ((*l == 'R' || c->p0 || c->p1 != KVB_ENGINE_END) && *l != 'n' && used < bytes)
-                used += range_print(c, text + used, bytes - used);
+            const bool all = *l == 'a' && c->seq == KVB_ENGINE_ALL;
+            if (*l == 'r' && !c->p0 && c->p1 == KVB_ENGINE_END)
+                continue;
+            if (strchr("rR", *l))
+                kvb_list_add(text, bytes, " ", "%d", c->p0);
+            if (all || (strchr("rR", *l) && c->p1 == KVB_ENGINE_END))
+                kvb_list_add(text, bytes, " ", all ? "all" : "end");
+            else if (*l != 'n')
+                kvb_list_add(text, bytes, " ", "%d",
+                             *l == 't'          ? (int32_t)c->to
+                             : *l == 'd'        ? c->delta
+                             : strchr("rR", *l) ? c->p1
+                                                : (int32_t)c->seq);
             for (uint32_t s = 0; *l == 'n' && s < KVB_ENGINE_SEQS; s++)
                 if (c->n[s])
-                    ADD(" %u %u", s, c->n[s]);
+                    kvb_list_add(text, bytes, " ", "%u %u", s, c->n[s]);
         }
     }
-#undef ADD
 }
 
 /* ---- integers ---------------------------------------------------------------------------------------------------- */
@@ -231,13 +222,10 @@ static uint32_t cells_used(const kvb_shadow *shadow, bool split, uint32_t seq)
     return n;
 }
 
-static int refuse(char *why, size_t why_bytes, const char *what)
-{
-    return kvb_why_set(-EINVAL, why, why_bytes, "%s", what);
-}
+/* The functions below apply a call and return NULL, or why it is illegal here. */
+static const char no_room[] = "there is no room for a decode";
 
-static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
-                        size_t why_bytes)
+static const char *decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c)
 {
     uint32_t all = 0;
     bool fits = true;
@@ -245,17 +233,17 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
         const kvb_shadow_seq *seq = &shadow->seq[s];
         if (seq->n + c->n[s] > KVB_SHADOW_TOKENS ||
             (seq->n && seq->at[seq->n - 1].pos + (int32_t)c->n[s] >= KVB_SHADOW_POSITIONS))
-            return refuse(why, why_bytes, "a sequence becomes too long");
+            return "a sequence becomes too long";
         all += c->n[s];
         fits = fits && (!facts->split || !c->n[s] || cells_used(shadow, true, s) + (uint64_t)c->n[s] <= facts->cells);
     }
     if (all > facts->cells || all > KVB_SHADOW_TOKENS)
-        return refuse(why, why_bytes, "a decode takes at most as many tokens as the cache has cells");
+        return "a decode takes at most as many tokens as the cache has cells";
     if (shadow->cells + all >= KVB_SHADOW_ROWS)
-        return refuse(why, why_bytes, "the history has too many tokens");
+        return "the history has too many tokens";
     fits = fits && (facts->split || cells_used(shadow, false, 0) + (uint64_t)all <= facts->cells);
     if (!fits && !(facts->refuses >> KVB_ENGINE_DECODE & 1))
-        return -ENOSPC;
+        return no_room;
     for (uint32_t s = 0; s < shadow->seqs; s++)
         for (uint32_t i = 0; i < c->n[s]; i++) {
             kvb_shadow_seq *seq = &shadow->seq[s];
@@ -268,27 +256,26 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
                                                  .seen = seen_by(seq, seq->n, pos)};
             seq->n++;
         }
-    return 0;
+    return NULL;
 }
 
-static int copy_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
-                      size_t why_bytes)
+static const char *copy_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c)
 {
     const kvb_shadow_seq *from = &shadow->seq[c->seq];
     kvb_shadow_seq *to = &shadow->seq[c->to], both = {.n = 0};
     if (c->seq == c->to)
-        return refuse(why, why_bytes, "a sequence is copied to itself");
+        return "a sequence is copied to itself";
     if (!facts->copies_part && (c->p0 > 0 || c->p1 != KVB_ENGINE_END || to->n))
-        return refuse(why, why_bytes, "a copy takes a whole sequence to an empty one here");
+        return "a copy takes a whole sequence to an empty one here";
     for (uint32_t i = 0, j = 0; i < from->n || j < to->n;) {
         if (i < from->n && !is_in(&from->at[i], c)) {
             i++;
             continue;
         }
         if (i < from->n && j < to->n && from->at[i].pos == to->at[j].pos)
-            return refuse(why, why_bytes, "both sequences have a token at a position that is copied");
+            return "both sequences have a token at a position that is copied";
         if (both.n == KVB_SHADOW_TOKENS)
-            return refuse(why, why_bytes, "a sequence becomes too long");
+            return "a sequence becomes too long";
         const bool mine = j == to->n || (i < from->n && from->at[i].pos < to->at[j].pos);
         both.at[both.n] = mine ? from->at[i++] : to->at[j++];
         if (mine && facts->split)
@@ -296,7 +283,7 @@ static int copy_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const k
         both.n++;
     }
     *to = both;
-    return 0;
+    return NULL;
 }
 
 static void remove_apply(kvb_shadow_seq *seq, const kvb_engine_call *c)
@@ -308,8 +295,7 @@ static void remove_apply(kvb_shadow_seq *seq, const kvb_engine_call *c)
     seq->n = kept;
 }
 
-static int shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
-                       size_t why_bytes)
+static const char *shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c)
 {
     uint64_t moved[KVB_SHADOW_ROWS / 64] = {0};
     const kvb_shadow_seq *own = &shadow->seq[c->seq];
@@ -325,7 +311,7 @@ static int shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const 
                 const bool moves = (s == c->seq || facts->shares) && (moved[t->cell / 64] >> t->cell % 64 & 1);
                 const int32_t pos = t->pos + (moves ? c->delta : 0);
                 if (!pass && (pos <= before || pos >= KVB_SHADOW_POSITIONS))
-                    return refuse(why, why_bytes, "a token is moved onto or across one that stays, or below 0");
+                    return "a token is moved onto or across one that stays, or below 0";
                 before = pos;
                 if (pass && moves) {
                     t->pos = pos;
@@ -334,30 +320,29 @@ static int shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const 
                 }
             }
         }
-    return 0;
+    return NULL;
 }
 
-static int load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
-                      size_t why_bytes)
+static const char *load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c)
 {
     if (c->seq == KVB_ENGINE_ALL ? !shadow->has_saved_all : !shadow->has_saved)
-        return refuse(why, why_bytes, "nothing was saved that can be loaded");
+        return "nothing was saved that can be loaded";
     if (c->seq == KVB_ENGINE_ALL) {
         for (uint32_t s = 0; s < shadow->seqs; s++)
             seq_copy(&shadow->seq[s], &shadow->saved_all[s]);
-        return 0;
+        return NULL;
     }
     kvb_shadow_seq *seq = &shadow->seq[c->seq];
     const uint32_t own = seq->n;
     seq->n = 0;
     if (cells_used(shadow, facts->split, c->seq) + shadow->saved.n > facts->cells) {
         seq->n = own;
-        return refuse(why, why_bytes, "there is no room for what is loaded");
+        return "there is no room for what is loaded";
     }
     *seq = shadow->saved;
     for (uint32_t i = 0; i < seq->n; i++)
         seq->at[i].cell = shadow->cells++;
-    return 0;
+    return NULL;
 }
 
 /* Sequences that the call needs; at least `least`. */
@@ -369,45 +354,42 @@ static uint32_t call_seqs(const kvb_engine_call *c, uint32_t least)
     return least;
 }
 
-int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
-                     size_t why_bytes)
+static void save_apply(kvb_shadow *shadow, const kvb_engine_call *c)
 {
+    if (c->seq == KVB_ENGINE_ALL) {
+        for (uint32_t s = 0; s < shadow->seqs; s++)
+            seq_copy(&shadow->saved_all[s], &shadow->seq[s]);
+        shadow->has_saved_all = true;
+    } else {
+        shadow->saved = shadow->seq[c->seq];
+        shadow->has_saved = true;
+    }
+}
+
+int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, const char **why)
+{
+    *why = NULL;
     shadow->seqs = call_seqs(c, shadow->seqs);
     if (shadow->cells >= KVB_SHADOW_ROWS - KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS)
-        return refuse(why, why_bytes, "the history has too many tokens");
-    if (facts->absent >> c->verb & 1 || (c->seq == KVB_ENGINE_ALL && !facts->saves_all))
-        return refuse(why, why_bytes, "the engine has no such call for this model");
-    switch (c->verb) {
-    case KVB_ENGINE_DECODE:
-        return decode_apply(shadow, facts, c, why, why_bytes);
-    case KVB_ENGINE_COPY:
-        return copy_apply(shadow, facts, c, why, why_bytes);
-    case KVB_ENGINE_SHIFT:
-        return shift_apply(shadow, facts, c, why, why_bytes);
-    case KVB_ENGINE_LOAD:
-        return load_apply(shadow, facts, c, why, why_bytes);
-    case KVB_ENGINE_REMOVE:
+        *why = "the history has too many tokens";
+    else if (facts->absent >> c->verb & 1 || (c->seq == KVB_ENGINE_ALL && !facts->saves_all))
+        *why = "the engine has no such call for this model";
+    else if (c->verb == KVB_ENGINE_DECODE)
+        *why = decode_apply(shadow, facts, c);
+    else if (c->verb == KVB_ENGINE_COPY)
+        *why = copy_apply(shadow, facts, c);
+    else if (c->verb == KVB_ENGINE_SHIFT)
+        *why = shift_apply(shadow, facts, c);
+    else if (c->verb == KVB_ENGINE_LOAD)
+        *why = load_apply(shadow, facts, c);
+    else if (c->verb == KVB_ENGINE_REMOVE)
         remove_apply(&shadow->seq[c->seq], c);
-        return 0;
-    case KVB_ENGINE_SAVE:
-        if (c->seq == KVB_ENGINE_ALL) {
-            for (uint32_t s = 0; s < shadow->seqs; s++)
-                seq_copy(&shadow->saved_all[s], &shadow->seq[s]);
-            shadow->has_saved_all = true;
-        } else {
-            shadow->saved = shadow->seq[c->seq];
-            shadow->has_saved = true;
-        }
-        return 0;
-    case KVB_ENGINE_KEEP:
-        for (uint32_t s = 0; s < shadow->seqs; s++)
-            if (s != c->seq)
-                shadow->seq[s].n = 0;
-        return 0;
-    case KVB_ENGINE_VERBS:
-        break;
-    }
-    return -EINVAL;
+    else if (c->verb == KVB_ENGINE_SAVE)
+        save_apply(shadow, c);
+    for (uint32_t s = 0; c->verb == KVB_ENGINE_KEEP && !*why && s < shadow->seqs; s++)
+        if (s != c->seq)
+            shadow->seq[s].n = 0;
+    return !*why ? 0 : *why == no_room ? -ENOSPC : -EINVAL;
 }
 
 uint32_t kvb_engine_history_seqs(const kvb_engine_history *history)
@@ -421,14 +403,11 @@ uint32_t kvb_engine_history_seqs(const kvb_engine_history *history)
 int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine_facts *facts, char *why,
                              size_t why_bytes)
 {
-    char reason[128];
+    const char *reason;
     kvb_shadow_clear(&scratch);
-    for (uint32_t i = 0; i < history->n; i++) {
-        const int error = kvb_shadow_apply(&scratch, facts, &history->at[i], reason, sizeof reason);
-        if (!error || error == -ENOSPC)
-            continue;
-        return kvb_why_set(error, why, why_bytes, "call %u: %s", i + 1, reason);
-    }
+    for (uint32_t i = 0; i < history->n; i++)
+        if (kvb_shadow_apply(&scratch, facts, &history->at[i], &reason) == -EINVAL)
+            return kvb_why_set(-EINVAL, why, why_bytes, "call %u: %s", i + 1, reason);
     return 0;
 }
 
@@ -520,7 +499,7 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
 {
     dice d = {.key = kvb_rng_key(0x656e67696e65u, seed)};
     kvb_shadow *const shadow = &scratch;
-    char why[128];
+    const char *why;
     const uint32_t length = 5 + roll(&d, 16);
     /* Each history lacks some kinds of calls; otherwise the most frequent fault hides the others (Groce and others:
      * Swarm testing, ISSTA 2012). */
@@ -532,7 +511,7 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
         kvb_engine_call c = call_roll(&d, shadow, facts);
         if ((!history->n && c.verb != KVB_ENGINE_DECODE && c.verb != KVB_ENGINE_SAVE) || left_out >> c.verb & 1)
             continue;
-        if (kvb_shadow_apply(shadow, facts, &c, why, sizeof why) == -EINVAL)
+        if (kvb_shadow_apply(shadow, facts, &c, &why) == -EINVAL)
             continue;
         history->at[history->n++] = c;
     }

@@ -332,17 +332,14 @@ static void known_judge(hunt *h)
         const bool coarse = k->kind == KVB_ENGINE_LOGITS && h->bench.format > COARSE;
         const kvb_engine_known *also =
             o.kind ? kvb_engine_known_find(&row->facts, &row->config, &history, o.kind) : NULL;
-        if (expected && o.kind == k->kind) {
+        if (expected && o.kind == k->kind)
             finding_add(h, &history, &o, 0);
-            if (row->n_found)
-                row->found[row->n_found - 1].expected = true;
-        } else if (expected && !also && !coarse && row->n_vanished < KVB_ENGINE_FINDINGS) {
+        else if (expected && !also && !coarse && row->n_vanished < KVB_ENGINE_FINDINGS)
             row->vanished[row->n_vanished++] = k;
-        } else if (!o.kind && row->n_right < KVB_ENGINE_FINDINGS) {
+        else if (!o.kind && row->n_right < KVB_ENGINE_FINDINGS)
             row->right[row->n_right++] = k;
-        } else if (!expected && o.kind && !also && row->n_back < KVB_ENGINE_FINDINGS) {
+        else if (!expected && o.kind && !also && row->n_back < KVB_ENGINE_FINDINGS)
             row->back[row->n_back++] = k;
-        }
     }
 }
 
@@ -361,7 +358,6 @@ static void row_run(void *ctx)
     row->facts = h->bench.facts;
     if (*row->config.family || row->facts.layers > 1 || row->facts.recurrent)
         memcpy(row->without, h->bench.without, sizeof row->without);
-    row->opened = true;
     for (uint32_t i = 0; i < row->n_scripts && !row->error; i++) {
         row->error = kvb_engine_history_check(&row->scripts[i], &row->facts, row->why, sizeof row->why);
         if (!row->error)

@@ -116,17 +116,6 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
     return 0;
 }
 
-/* A call that a cache rejects with -EINVAL changes nothing: the engine refuses it. */
-static int answer(int error)
-{
-    return error == -EINVAL ? -ENOTSUP : error;
-}
-
-static uint32_t end_of(int32_t p1)
-{
-    return p1 == KVB_ENGINE_END ? KVB_TRACE_POS_END : (uint32_t)p1;
-}
-
 static int engine_clear(void *session_)
 {
     session *s = session_;
@@ -158,41 +147,46 @@ static const float *engine_logits(void *session_, uint32_t i)
     return s->runner.logits + (size_t)i * s->weights->config.vocab;
 }
 
-static int engine_copy(void *session_, uint32_t from, uint32_t to, int32_t p0, int32_t p1)
+/* Makes a control call. What a cache rejects with -EINVAL changes nothing: the engine refuses it. */
+static int control(void *session_, kvb_engine_call call)
 {
     session *s = session_;
-    return answer(KVB_RUNNER_DO(&s->runner, SEQ_CP, .src = from, .dst = to, .p0 = (uint32_t)p0, .p1 = end_of(p1)));
+    const kvb_event event = kvb_engine_control_event(&call);
+    const int error = kvb_runner_control(&s->runner, &event);
+    return error == -EINVAL ? -ENOTSUP : error;
+}
+
+static int engine_copy(void *session_, uint32_t from, uint32_t to, int32_t p0, int32_t p1)
+{
+    return control(session_, (kvb_engine_call){.verb = KVB_ENGINE_COPY, .seq = from, .to = to, .p0 = p0, .p1 = p1});
 }
 
 static int engine_remove(void *session_, uint32_t seq, int32_t p0, int32_t p1)
 {
-    session *s = session_;
-    return p0 >= p1 ? 0 : answer(KVB_RUNNER_DO(&s->runner, SEQ_RM, .src = seq, .p0 = (uint32_t)p0, .p1 = end_of(p1)));
+    const kvb_engine_call call = {.verb = KVB_ENGINE_REMOVE, .seq = seq, .p0 = p0, .p1 = p1};
+    return p0 >= p1 ? 0 : control(session_, call);
 }
 
 static int engine_keep(void *session_, uint32_t seq)
 {
-    session *s = session_;
-    return answer(KVB_RUNNER_DO(&s->runner, SEQ_KEEP, .src = seq));
+    return control(session_, (kvb_engine_call){.verb = KVB_ENGINE_KEEP, .seq = seq});
 }
 
 static int engine_shift(void *session_, uint32_t seq, int32_t p0, int32_t p1, int32_t delta)
 {
-    session *s = session_;
-    return answer(KVB_RUNNER_DO(&s->runner, SEQ_ADD, .src = seq, .p0 = (uint32_t)p0, .p1 = end_of(p1), .delta = delta));
+    return control(session_,
+                   (kvb_engine_call){.verb = KVB_ENGINE_SHIFT, .seq = seq, .p0 = p0, .p1 = p1, .delta = delta});
 }
 
 static int engine_save(void *session_, uint32_t seq)
 {
-    session *s = session_;
-    return answer(KVB_RUNNER_DO(&s->runner, SAVE, .slot = seq == KVB_ENGINE_ALL, .src = seq));
+    return control(session_, (kvb_engine_call){.verb = KVB_ENGINE_SAVE, .seq = seq});
 }
 
 static int engine_load(void *session_, uint32_t seq)
 {
-    session *s = session_;
-    int error = seq == KVB_ENGINE_ALL ? 0 : KVB_RUNNER_DO(&s->runner, SEQ_RM, .src = seq, .p1 = KVB_TRACE_POS_END);
-    return answer(error ? error : KVB_RUNNER_DO(&s->runner, LOAD, .slot = seq == KVB_ENGINE_ALL, .src = seq));
+    const int error = seq == KVB_ENGINE_ALL ? 0 : engine_remove(session_, seq, 0, KVB_ENGINE_END);
+    return error ? error : control(session_, (kvb_engine_call){.verb = KVB_ENGINE_LOAD, .seq = seq});
 }
 
 static void engine_span(void *session_, uint32_t seq, int32_t *first, int32_t *last)

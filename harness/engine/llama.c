@@ -87,18 +87,11 @@ static const struct {
 
 /* Offsets of fields in the parameters of a context; 0: no such field. */
 typedef struct layout {
-    uint32_t rollback, threads, flash, flash_bytes, watch, type_k, full, unified;
+    uint32_t rollback, threads, flash, watch, type_k, full, unified;
+    uint32_t flash_bytes;
 } layout;
-
-static const struct {
-    const char *name;
-    size_t at;
-} layout_fields[] = {
-    {"rollback", offsetof(layout, rollback)}, {"threads", offsetof(layout, threads)},
-    {"flash", offsetof(layout, flash)},       {"watch", offsetof(layout, watch)},
-    {"type_k", offsetof(layout, type_k)},     {"full", offsetof(layout, full)},
-    {"unified", offsetof(layout, unified)},
-};
+static const char *const layout_names[] = {"rollback", "threads", "flash", "watch", "type_k", "full", "unified"};
+enum { LAYOUT_NAMES = sizeof layout_names / sizeof *layout_names };
 
 /* ---- the library: one in a process ------------------------------------------------------------------------------- */
 
@@ -259,14 +252,14 @@ static int layout_say(layout *l, const char *text, char *why, size_t why_bytes)
         size_t i = 0;
         if (sscanf(at, "%15[a-z_]=%u%n", name, &offset, &used) < 2 || offset > 500)
             name[0] = '\0';
-        while (i < sizeof layout_fields / sizeof *layout_fields && strcmp(name, layout_fields[i].name))
+        while (i < LAYOUT_NAMES && strcmp(name, layout_names[i]))
             i++;
-        if (i == sizeof layout_fields / sizeof *layout_fields || (at[used] && at[used] != ','))
+        if (i == LAYOUT_NAMES || (at[used] && at[used] != ','))
             return kvb_why_set(-EINVAL, why, why_bytes,
                                "--layout: '%s' is no NAME=OFFSET,… with NAME of rollback, threads, flash, watch, "
                                "type_k, full, unified",
                                at);
-        *(uint32_t *)(void *)((char *)l + layout_fields[i].at) = offset;
+        ((uint32_t *)(void *)l)[i] = offset; /* the members lie in the order of the names */
         at += used + (at[used] == ',');
     }
     return 0;
@@ -327,12 +320,12 @@ typedef struct saved {
 } saved;
 
 typedef struct session {
-    handle model, context, memory;
-    uint32_t seqs, vocab;
+    handle context, memory;
     saved one, all;
     batch tokens;
     uint32_t room;
     bool unified, hybrid, watched;
+    kvb_arena arena; /* of tokens */
 } session;
 
 #define UBATCH 32u
@@ -406,16 +399,18 @@ static handle context_open(handle model, const kvb_engine_config *config, uint32
     return NULL;
 }
 
-static batch batch_make(uint32_t room)
+/* Makes room for the tokens of a decode. 0 or -ENOMEM. */
+static int batch_make(session *s)
 {
-    batch b = {.token = calloc(room, sizeof *b.token),
-               .pos = calloc(room, sizeof *b.pos),
-               .n_seq_id = calloc(room, sizeof *b.n_seq_id),
-               .seq_id = calloc(room + 1, sizeof *b.seq_id),
-               .logits = calloc(room, sizeof *b.logits)};
-    for (uint32_t i = 0; b.seq_id && i < room; i++)
-        b.seq_id[i] = calloc(1, sizeof **b.seq_id);
-    return b;
+    int32_t *seqs = kvb_arena_take(&s->arena, s->room, sizeof *seqs);
+    s->tokens = (batch){.token = kvb_arena_take(&s->arena, s->room, sizeof(int32_t)),
+                        .pos = kvb_arena_take(&s->arena, s->room, sizeof(int32_t)),
+                        .n_seq_id = kvb_arena_take(&s->arena, s->room, sizeof(int32_t)),
+                        .seq_id = kvb_arena_take(&s->arena, s->room + 1u, sizeof(int32_t *)),
+                        .logits = kvb_arena_take(&s->arena, s->room, sizeof(int8_t))};
+    for (uint32_t i = 0; !s->arena.failed && i < s->room; i++)
+        s->tokens.seq_id[i] = &seqs[i];
+    return s->arena.failed ? -ENOMEM : 0;
 }
 
 static int engine_decode(void *session_, const kvb_engine_token *tokens, uint32_t n)
@@ -447,12 +442,13 @@ static size_t token_bytes(handle model, const kvb_engine_config *config, uint32_
     session s = {.context = context_open(model, config, type_k, type_v, why, why_bytes), .room = 2};
     if (!s.context)
         return 0;
-    s.tokens = batch_make(s.room);
     size_t bytes[2] = {0};
+    const int error = batch_make(&s);
     for (int32_t i = 0; i < 2; i++)
-        if (!engine_decode(&s, &(kvb_engine_token){.pos = i}, 1))
+        if (!error && !engine_decode(&s, &(kvb_engine_token){.pos = i}, 1))
             bytes[i] = lib.api.state_seq_get_size(s.context, 0);
     lib.api.free(s.context);
+    kvb_arena_free(&s.arena);
     return bytes[1] - bytes[0];
 }
 
@@ -493,13 +489,7 @@ static void engine_close(void *session_)
         return;
     if (s->context)
         lib.api.free(s->context);
-    for (uint32_t i = 0; s->tokens.seq_id && i < s->room; i++)
-        free(s->tokens.seq_id[i]);
-    free(s->tokens.token);
-    free(s->tokens.pos);
-    free(s->tokens.n_seq_id);
-    free(s->tokens.seq_id);
-    free(s->tokens.logits);
+    kvb_arena_free(&s->arena);
     free(s->one.at);
     free(s->all.at);
     free(s);
@@ -527,34 +517,33 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
         return error;
     while (strcmp(config->kv, formats[f].name))
         f++;
+    handle model = model_open(config->model);
+    if (!model) /* a build may lack an architecture */
+        return kvb_why_set(*config->family ? -ENOTSUP : -EINVAL, why, why_bytes, "%s: the model is not loaded: %s",
+                           lib.build, *lib.error ? lib.error : "no reason given");
     session *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
-    s->model = model_open(config->model);
-    if (!s->model) {
-        snprintf(why, why_bytes, "%s: the model is not loaded: %s", lib.build,
-                 *lib.error ? lib.error : "no reason given");
-        free(s);
-        return *config->family ? -ENOTSUP : -EINVAL; /* a build may lack an architecture */
-    }
     /* V in a quantised format needs flash attention: without it V is f16 */
-    s->context = context_open(s->model, config, formats[f].type,
+    s->context = context_open(model, config, formats[f].type,
                               formats[f].quantised && !config->flash ? F16 : formats[f].type, why, why_bytes);
     if (!s->context) {
         free(s);
         return -ENOTSUP;
     }
     s->memory = lib.api.get_memory(s->context);
-    s->seqs = config->seqs;
     s->unified = !config->split;
     s->room = config->cells * (config->split ? config->seqs : 1);
-    s->tokens = batch_make(s->room);
-    const bool hybrid = has_state(s->model, config);
-    const int32_t window = lib.api.model_n_swa ? lib.api.model_n_swa(s->model) : 0;
+    if (batch_make(s)) {
+        engine_close(s);
+        return -ENOMEM;
+    }
+    const bool hybrid = has_state(model, config);
+    const int32_t window = lib.api.model_n_swa ? lib.api.model_n_swa(model) : 0;
     *facts = (kvb_engine_facts){
         .number = lib.number,
-        .vocab = (uint32_t)lib.api.vocab_n_tokens(lib.api.model_get_vocab(s->model)),
-        .layers = (uint32_t)lib.api.model_n_layer(s->model),
+        .vocab = (uint32_t)lib.api.vocab_n_tokens(lib.api.model_get_vocab(model)),
+        .layers = (uint32_t)lib.api.model_n_layer(model),
         .window = window > 0 ? (uint32_t)window : 0,
         .cells = config->cells,
         .recurrent = hybrid,
@@ -569,7 +558,6 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
         .absent = lib.api.memory_can_shift(s->memory) ? 0 : 1u << KVB_ENGINE_SHIFT,
     };
     snprintf(facts->build, sizeof facts->build, "%s", lib.build);
-    s->vocab = facts->vocab;
     s->hybrid = hybrid;
     s->watched = config->watched;
     lib.watch.op_desc = lib.api.op_desc;

@@ -307,10 +307,10 @@ static int decode(taker *x, void *session, const kvb_shadow *shadow, const kvb_e
 static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *before, const kvb_engine_call *c)
 {
     const kvb_event e = kvb_engine_control_event(c);
-    char why[128];
+    const char *why;
     const bool held = c->verb == KVB_ENGINE_LOAD && c->seq != KVB_ENGINE_ALL && shadow->seq[c->seq].n;
     *before = *shadow;
-    int error = kvb_shadow_apply(shadow, &x->facts, c, why, sizeof why);
+    int error = kvb_shadow_apply(shadow, &x->facts, c, &why);
     if (error)
         return fail(x, -EINVAL, "%s", error == -ENOSPC ? "the engine's cache has no room for the history" : why);
     if (c->verb == KVB_ENGINE_DECODE) {

@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workloads/files.h"
+
 #define NOISE_FACTOR  8.0
 #define FORMAT_FACTOR 4.0  /* times 1 + sqrt(shifts): each shift rounds the row again */
 #define FLOOR         5e-5 /* error of a rotation's angles in f32, for positions up to a thousand */
@@ -33,59 +35,43 @@ const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS] = {
 
 /* ---- planted faults ---------------------------------------------------------------------------------------------- */
 
-static bool is_swallowed(kvb_engine_call *call, uint32_t nth)
-{
-    (void)call, (void)nth;
-    return false;
-}
-
-static bool removes_one_less(kvb_engine_call *call, uint32_t nth)
-{
-    (void)nth;
-    call->p0 += call->p1 == KVB_ENGINE_END;
-    call->p1 -= call->p1 != KVB_ENGINE_END;
-    return call->p0 < call->p1;
-}
-
-static bool copies_elsewhere(kvb_engine_call *call, uint32_t nth)
-{
-    (void)nth;
-    call->to = (call->to + 1) % KVB_ENGINE_USUAL;
-    return call->to != call->seq;
-}
-
-static bool shifts_one_less(kvb_engine_call *call, uint32_t nth)
-{
-    (void)nth;
-    call->delta += call->delta < 0 ? 1 : -1;
-    return call->delta != 0;
-}
-
-static bool is_made(kvb_engine_call *call, uint32_t nth) /* the fault is elsewhere */
-{
-    (void)call, (void)nth;
-    return true;
-}
-
-static bool is_first(kvb_engine_call *call, uint32_t nth)
-{
-    (void)call;
-    return !nth;
-}
-
 const kvb_engine_fault kvb_engine_faults[] = {
-    {"remove-swallowed", "a removal that is not made", KVB_ENGINE_REMOVE, is_swallowed, false},
-    {"remove-short", "a removal leaves one token", KVB_ENGINE_REMOVE, removes_one_less, false},
-    {"copy-elsewhere", "a copy goes to the next sequence", KVB_ENGINE_COPY, copies_elsewhere, false},
-    {"copy-swallowed", "a copy that is not made", KVB_ENGINE_COPY, is_swallowed, false},
-    {"shift-short", "a shift by one too few", KVB_ENGINE_SHIFT, shifts_one_less, false},
-    {"shift-renews", "what a shift moved, and what is behind it, is decoded anew", KVB_ENGINE_SHIFT, is_made, true},
-    {"keep-swallowed", "the other sequences are kept, too", KVB_ENGINE_KEEP, is_swallowed, false},
-    {"load-swallowed", "a restore keeps what was there", KVB_ENGINE_LOAD, is_swallowed, false},
-    {"save-stale", "a save keeps what was saved before", KVB_ENGINE_SAVE, is_first, false},
-    {"decode-another", "the first token of a decode is another one", KVB_ENGINE_DECODE, is_made, false},
+    {"remove-swallowed", "a removal that is not made", KVB_ENGINE_REMOVE, KVB_FAULT_SWALLOWED},
+    {"remove-short", "a removal leaves one token", KVB_ENGINE_REMOVE, KVB_FAULT_SHORT},
+    {"copy-elsewhere", "a copy goes to the next sequence", KVB_ENGINE_COPY, KVB_FAULT_ELSEWHERE},
+    {"copy-swallowed", "a copy that is not made", KVB_ENGINE_COPY, KVB_FAULT_SWALLOWED},
+    {"shift-short", "a shift by one too few", KVB_ENGINE_SHIFT, KVB_FAULT_SHORT},
+    {"shift-renews", "what a shift moved, and what is behind it, is decoded anew", KVB_ENGINE_SHIFT, KVB_FAULT_RENEWED},
+    {"keep-swallowed", "the other sequences are kept, too", KVB_ENGINE_KEEP, KVB_FAULT_SWALLOWED},
+    {"load-swallowed", "a restore keeps what was there", KVB_ENGINE_LOAD, KVB_FAULT_SWALLOWED},
+    {"save-stale", "a save keeps what was saved before", KVB_ENGINE_SAVE, KVB_FAULT_STALE},
+    {"decode-another", "the first token of a decode is another one", KVB_ENGINE_DECODE, KVB_FAULT_ANOTHER},
     {0},
 };
+
+/* Changes call nth (from 0 on) of the fault's verb. False: the engine does not get the call. */
+static bool twist(const kvb_engine_fault *fault, kvb_engine_call *c, uint32_t nth)
+{
+    switch (fault->twist) {
+    case KVB_FAULT_SWALLOWED:
+        return false;
+    case KVB_FAULT_STALE:
+        return !nth;
+    case KVB_FAULT_ELSEWHERE:
+        c->to = (c->to + 1) % KVB_ENGINE_USUAL;
+        return c->to != c->seq;
+    case KVB_FAULT_SHORT:
+        if (c->verb == KVB_ENGINE_SHIFT) {
+            c->delta += c->delta < 0 ? 1 : -1;
+            return c->delta != 0;
+        }
+        c->p0 += c->p1 == KVB_ENGINE_END;
+        c->p1 -= c->p1 != KVB_ENGINE_END;
+        return c->p0 < c->p1;
+    default:
+        return true; /* the fault is elsewhere */
+    }
+}
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
@@ -96,10 +82,7 @@ void kvb_engine_bench_close(kvb_engine_bench *b)
         if (sessions[i])
             b->engine->close(sessions[i]);
     kvb_decoder_close(b->decoder);
-    free(b->logits);
-    free(b->shadow);
-    free(b->before);
-    free(b->order);
+    kvb_arena_free(&b->arena);
 }
 
 static double distance(const float *a, const float *b, uint32_t n)
@@ -163,8 +146,8 @@ static int calibrate(kvb_engine_bench *b)
     const uint32_t vocab = b->facts.vocab;
     kvb_shadow_seq *seq = &b->shadow->seq[0];
     const kvb_engine_call call = {.verb = KVB_ENGINE_DECODE, .n = {CALIBRATED}};
-    char why[64];
-    int error = kvb_shadow_apply(b->shadow, &b->facts, &call, why, sizeof why);
+    const char *why;
+    int error = kvb_shadow_apply(b->shadow, &b->facts, &call, &why);
     for (seq->n = 1; seq->n <= CALIBRATED && !error; seq->n += 3) {
         error = fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, b->logits);
         for (uint32_t most = 1; most <= 9 && !error; most += 4) {
@@ -187,11 +170,11 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
 {
     kvb_engine_facts facts;
     kvb_engine_config fresh = *config;
-    *b = (kvb_engine_bench){
-        .engine = engine, .fault = fault, .seqs = config->seqs, .shadow = calloc(1, sizeof *b->shadow)};
-    b->before = calloc(1, sizeof *b->before);
-    b->order = calloc(KVB_SHADOW_ROWS, sizeof *b->order);
-    if (!b->shadow || !b->before || !b->order)
+    *b = (kvb_engine_bench){.engine = engine, .fault = fault, .seqs = config->seqs};
+    b->shadow = kvb_arena_take(&b->arena, 1, sizeof *b->shadow);
+    b->before = kvb_arena_take(&b->arena, 1, sizeof *b->before);
+    b->order = kvb_arena_take(&b->arena, KVB_SHADOW_ROWS, sizeof *b->order);
+    if (b->arena.failed)
         return -ENOMEM;
     int error = engine->open(config, &b->subject, &b->facts, why, why_bytes);
     fresh.whole = true;
@@ -206,7 +189,7 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
         return error;
     if (*config->model) /* no weights: no decoder, only fresh decodes */
         kvb_decoder_open(config->model, b->facts.vocab, &b->decoder, b->without, sizeof b->without);
-    b->logits = calloc(3, b->facts.vocab * sizeof *b->logits);
+    b->logits = kvb_arena_take(&b->arena, (size_t)3 * b->facts.vocab, sizeof *b->logits);
     error = b->logits ? calibrate(b) : -ENOMEM;
     if (error)
         snprintf(why, why_bytes, "a fresh decode fails: %s", strerror(-error));
@@ -252,13 +235,6 @@ static uint32_t tokens_make(kvb_engine_bench *b, const kvb_engine_call *c, uint3
     return n;
 }
 
-/* Removes the tokens of the last decode from the shadow. */
-static void decode_undo(kvb_shadow *shadow, const kvb_engine_call *c)
-{
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
-        shadow->seq[s].n -= c->n[s];
-}
-
 /* Instead of a shift: removes the tokens from p0 on and decodes them at the shadow's present positions. */
 static int renew(kvb_engine_bench *b, const kvb_engine_call *c)
 {
@@ -275,12 +251,13 @@ static int renew(kvb_engine_bench *b, const kvb_engine_call *c)
 static int engine_call(kvb_engine_bench *b, const kvb_engine_call *call, const kvb_engine_token *tokens, uint32_t n)
 {
     kvb_engine_call c = *call;
-    if (b->fault && b->fault->verb == c.verb && !b->fault->twist(&c, b->twisted++))
+    if (b->fault && b->fault->verb == c.verb && !twist(b->fault, &c, b->twisted++))
         return 0;
     if (c.verb == KVB_ENGINE_DECODE)
         return b->engine->decode(b->subject, tokens, n);
-    return c.verb == KVB_ENGINE_SHIFT && b->fault && b->fault->renews ? renew(b, &c)
-                                                                      : kvb_engine_control(b->engine, b->subject, &c);
+    return c.verb == KVB_ENGINE_SHIFT && b->fault && b->fault->twist == KVB_FAULT_RENEWED
+               ? renew(b, &c)
+               : kvb_engine_control(b->engine, b->subject, &c);
 }
 
 /* Does the call remove tokens from the middle of a sequence? */
@@ -401,11 +378,11 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
 {
     kvb_engine_token tokens[KVB_SHADOW_TOKENS];
     uint32_t n = 0, last[KVB_ENGINE_SEQS];
-    char why[128];
+    const char *why;
     const bool cuts = c->verb == KVB_ENGINE_REMOVE && cuts_middle(&b->shadow->seq[c->seq], c);
     if (c->verb != KVB_ENGINE_DECODE) {
         kvb_shadow_copy(b->before, b->shadow);
-        const int must = kvb_shadow_apply(b->shadow, &b->facts, c, why, sizeof why);
+        const int must = kvb_shadow_apply(b->shadow, &b->facts, c, &why);
         if (must != -EINVAL && !return_judge(b, c, must, engine_call(b, c, NULL, 0), o))
             kvb_shadow_copy(b->shadow, b->before);
         else if (must != -EINVAL && cuts && b->facts.recurrent && !o->kind)
@@ -416,11 +393,11 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
     }
     kvb_engine_facts endless = b->facts; /* a decode that must be refused needs its tokens, too */
     endless.cells = UINT32_MAX;
-    int must = kvb_shadow_apply(b->shadow, &b->facts, c, why, sizeof why);
-    if (must == -EINVAL || (must && kvb_shadow_apply(b->shadow, &endless, c, why, sizeof why)))
+    const int must = kvb_shadow_apply(b->shadow, &b->facts, c, &why);
+    if (must == -EINVAL || (must && kvb_shadow_apply(b->shadow, &endless, c, &why)))
         return;
     n = tokens_make(b, c, last, tokens);
-    if (b->fault && b->fault->verb == KVB_ENGINE_DECODE)
+    if (b->fault && b->fault->twist == KVB_FAULT_ANOTHER)
         tokens[0].id = (tokens[0].id + 1) % (int32_t)b->facts.vocab;
     const bool made = return_judge(b, c, must, engine_call(b, c, tokens, n), o);
     char blame[200] = "";
@@ -431,9 +408,9 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
         if (c->n[s])
             logits_judge(b, s, c->n[s], b->engine->logits(b->subject, last[s]), o);
     if (o->kind == KVB_ENGINE_LOGITS && *blame)
-        snprintf(o->what + strlen(o->what), sizeof o->what - strlen(o->what), "; %s", blame);
-    if (!made)
-        decode_undo(b->shadow, c);
+        kvb_list_add(o->what, sizeof o->what, "; ", "%s", blame);
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && !made; s++)
+        b->shadow->seq[s].n -= c->n[s];
     if (!o->kind)
         positions_judge(b, o);
 }

@@ -6,6 +6,7 @@
  * token lies in a cell. If there are none (restored cells, models with a state), visible cells are only counted.
  */
 #include "harness/engine/engine.h"
+#include "oracle/codec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,11 +30,7 @@ double kvb_llama_element(const tensor *t, int64_t i0, int64_t i1, int64_t i2, in
         return (double)value;
     }
     memcpy(&bits, at, sizeof bits);
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const double size = exponent == 31 ? (fraction ? NAN : HUGE_VAL)
-                        : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                       : ldexp(fraction, -24);
-    return bits >> 15 ? -size : size;
+    return kvb_codec_f16_value(bits);
 }
 
 float kvb_llama_parameter(const tensor *t, int i)
@@ -276,14 +273,12 @@ static bool cell_say(kvb_llama_watch *w, const uint32_t *sees, uint32_t n)
     if (!wrong)
         return false;
     const uint32_t asks = w->n_tokens - w->n + query;
-    const int used = snprintf(w->said, sizeof w->said, "visibility: position %d of sequence %u %s ",
-                              w->tokens[asks].pos, w->tokens[asks].seq, misses ? "does not see" : "sees");
+    char what[80] = "a cell that was never written";
     if (token)
-        snprintf(w->said + used, sizeof w->said - (size_t)used, "the token decoded as %d of sequence %u",
-                 w->tokens[token - 1].pos, w->tokens[token - 1].seq);
-    else
-        snprintf(w->said + used, sizeof w->said - (size_t)used, "a cell that was never written");
-    snprintf(w->said + strlen(w->said), sizeof w->said - strlen(w->said), ", first of %u wrong cells", wrong);
+        snprintf(what, sizeof what, "the token decoded as %d of sequence %u", w->tokens[token - 1].pos,
+                 w->tokens[token - 1].seq);
+    snprintf(w->said, sizeof w->said, "visibility: position %d of sequence %u %s %s, first of %u wrong cells",
+             w->tokens[asks].pos, w->tokens[asks].seq, misses ? "does not see" : "sees", what, wrong);
     return true;
 }
 

@@ -259,7 +259,8 @@ static void event_take(mapping *m, const kvb_event *e)
     call_add(m, c);
 }
 
-int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes)
+/* The history of a path. 0; -ENOTSUP with why: engines have no call for an event; or kvb_trace_load()'s error. */
+static int history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes)
 {
     kvb_trace *trace;
     int error = kvb_trace_load(path, 0, &trace, why, why_bytes);
@@ -374,11 +375,13 @@ int kvb_engine_history_write(const kvb_engine_history *history, const kvb_engine
     kvb_trace *trace = NULL;
     kvb_shadow *shadow = calloc(2, sizeof *shadow), *before = shadow ? shadow + 1 : NULL;
     kvb_engine_step *step = malloc(sizeof *step);
+    const char *reason;
     int error = shadow && step ? kvb_trace_create(path, &header, &writer, why, why_bytes) : -ENOMEM;
     for (uint32_t i = 0; i < history->n && !error; i++) {
         kvb_shadow_copy(before, shadow);
-        error = kvb_shadow_apply(shadow, facts, &history->at[i], why, why_bytes);
-        error = error ? -ENOTSUP : call_write(writer, before, shadow, &history->at[i], step, why, why_bytes);
+        error = kvb_shadow_apply(shadow, facts, &history->at[i], &reason)
+                    ? kvb_why_set(-ENOTSUP, why, why_bytes, "%s", reason)
+                    : call_write(writer, before, shadow, &history->at[i], step, why, why_bytes);
     }
     const int closed = kvb_trace_writer_close(writer, !error, why, why_bytes);
     error = error ? error : closed;
@@ -405,7 +408,7 @@ int kvb_engine_history_find(const char *command, const char *word, kvb_engine_hi
     int code = -1;
     if (!error && !path)
         code = kvb_unknown(command, "unknown workload", word, names);
-    error = error || !path ? error : kvb_engine_history_of(path, history, why, sizeof why);
+    error = error || !path ? error : history_of(path, history, why, sizeof why);
     if (error)
         code = kvb_complain(command, KVB_EXIT_USAGE, "%s", why);
     kvb_workloads_free(&known);
