@@ -862,17 +862,15 @@ static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const k
     return s->arena.failed ? -ENOMEM : 0;
 }
 
-static const kvb_trial_kind kind = {
-    "attend()",    "cells that no query sees",
-    false,         sizeof(attend_scene),
-    open_call,     scene_close,
-    scene_team,    other_call,
-    hide,          begin,
-    run,           look,
-    outputs_judge, order_of,
-    row_exact,     again,
-    query_check,
-};
+static const kvb_trial_kind kind = {"attend()",    "cells that no query sees",
+                                    false,         sizeof(attend_scene),
+                                    open_call,     scene_close,
+                                    scene_team,    other_call,
+                                    hide,          begin,
+                                    run,           look,
+                                    outputs_judge, order_of,
+                                    row_exact,     again,
+                                    query_check};
 
 static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char *why, size_t why_bytes)
 {

@@ -15,7 +15,7 @@
 
 /*
  * A single call of a kernel is a point in a space: one value on each axis (head dim, tokens, softcap, format of K, …).
- * The tables of axes are in attend_axes.c and scan_axes.c. Choice, shrinking, `kvbench list axes` and the report of
+ * The tables of axes are in attend_axes.c and scan_judge.c. Choice, shrinking, `kvbench list axes` and the report of
  * coverage read these tables, so a new axis is one row.
  */
 

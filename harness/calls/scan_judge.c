@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes scan calls, with inputs and slots drawn by a key, and judges them. */
+/* Scan calls: the table of their axes; a point as a shape; a call with inputs and slots drawn by a key; its checks. */
 
 #include <assert.h>
 #include <errno.h>
@@ -10,8 +10,6 @@
 #include <string.h>
 
 #include "harness/calls/subject.h"
-#include "harness/calls/pairwise.h"
-#include "harness/calls/scan_axes.h"
 #include "harness/replay/kernel_io.h"
 #include "kernels/convert.h"
 #include "oracle/claim.h"
@@ -19,15 +17,244 @@
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 #include "workloads/rng.h"
 
 #define COLUMNS  16u /* most columns of a head's state that are judged at once */
 #define NAN_BYTE 0xff
 #define RING     4u /* slots of states in the middle of a sequence */
+#define SPARE    3u /* slots of a call without a sequence */
+
+#define MOST_STATES 8e6   /* bytes */
+#define MOST_COST   6e6   /* a call that costs more is not made */
+#define MOST_JUDGED 200e3 /* element steps of the oracle for one call; a larger call has its columns sampled */
+
+/* ---- axes ---------------------------------------------------------------------------------------------------------- */
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+enum {
+    KIND,
+    GROUPS,
+    EACH,
+    D_K,
+    D_V,
+    WIDTH,
+    N_TOK,
+    SEQUENCES,
+    LENGTHS,
+    FROM,
+    TO,
+    SLOTS,
+    GAP,
+    RUN,
+    STATE,
+    OUT,
+    SILU,
+    BIAS,
+    VALUES,
+    THREADS,
+    ALIGN,
+    ORDER,
+    AXES
+};
+
+static const kvb_scan_kind kinds[] = {KVB_SCAN_MAMBA2, KVB_SCAN_MAMBA1, KVB_SCAN_LIGHTNING, KVB_SCAN_DELTA,
+                                      KVB_SCAN_CONV};
+
+static const kvb_call_axis axes[AXES] = {
+    [KIND] = {"recurrence", "kind of the layer", WORDS("mamba2", "mamba1", "lightning", "delta", "conv")},
+    [GROUPS] = {"groups", "groups of heads, which share q and k", WORDS("1", "2", "3", "4", "8")},
+    [EACH] = {"group", "heads of each of these", WORDS("1", "2", "3", "5", "8", "16")},
+    [D_K] = {"d_k", "rows of a head's state",
+             WORDS("16", "64", "128", "1", "2", "3", "7", "8", "15", "17", "32", "48", "80", "96", "256")},
+    [D_V] = {"d_v", "elements of such a row; of mamba1 and conv all channels",
+             WORDS("16", "64", "128", "1", "3", "7", "15", "17", "32", "48", "80", "96", "112", "192", "256", "1536")},
+    [WIDTH] = {"width", "of a convolution, the token itself included", WORDS("4", "2", "3", "8", "16")},
+    [N_TOK] = {"tokens", "of the longest sequence",
+               WORDS("1", "2", "3", "4", "7", "8", "9", "15", "16", "17", "31", "32", "33", "63", "64", "65", "127",
+                     "128", "129", "255", "256", "257", "513", "1025")},
+    [SEQUENCES] = {"sequences", "of the call", WORDS("1", "2", "3", "7", "16", "33")},
+    [LENGTHS] = {"lengths", "of the sequences; one: one has all tokens, the others have one each",
+                 WORDS("equal", "mixed", "one")},
+    [FROM] = {"from", "where sequences begin; shared: all with one slot; node: with what an earlier one left",
+              WORDS("slot", "zero", "mixed", "shared", "node")},
+    [TO] = {"to", "where states are left; middle: in the middle, too; every: after each token",
+            WORDS("place", "other", "none", "middle", "every")},
+    [SLOTS] = {"slots", "order of the slots", WORDS("ordered", "shuffled")},
+    [GAP] = {"slot_gap", "bytes between slots, beyond the least", WORDS("0", "64", "4096")},
+    [RUN] = {"run", "the longest run as the call has it, or all of its tokens", WORDS("exact", "all")},
+    [STATE] = {"state", "element of the states", WORDS("f32", "f16", "bf16")},
+    [OUT] = {"out", "element of the outputs", WORDS("f32", "f16", "bf16")},
+    [SILU] = {"silu", "behind a convolution", WORDS("no", "yes")},
+    [BIAS] = {"bias", "of a convolution", WORDS("no", "yes")},
+    [VALUES] = {"values", "decays near 1 (remembers), near 0 (forgets), both (jumps); large, subnormal and zero inputs",
+                WORDS("usual", "remembers", "forgets", "jumps", "large", "tiny", "zeros")},
+    [THREADS] = {"threads", "of the team; another team must give the same bits", WORDS("1", "2", "3", "8")},
+    [ALIGN] = {"align", "bytes by which inputs and out are aligned, and no more", WORDS("64", "16", "4")},
+    [ORDER] = {"order", "calls of the kernel before this one",
+               WORDS("first", "repeated", "after-larger", "after-smaller")},
+};
+
+static const char *const bases[] = {"recurrence=conv,tokens=3,sequences=3",
+                                    "recurrence=mamba1,tokens=3,sequences=3",
+                                    "recurrence=delta,tokens=65,sequences=2",
+                                    "tokens=33,sequences=3,groups=2,group=2",
+                                    "recurrence=conv,tokens=257",
+                                    NULL};
+
+const kvb_space kvb_scan_space = {"scan", axes, AXES, bases};
+
+/* ---- shapes -------------------------------------------------------------------------------------------------------- */
+
+/* A point as numbers. */
+typedef struct scan_shape {
+    kvb_scan_problem problem;
+    uint32_t tokens, sequences; /* tokens of the longest sequence; sequences of the call, one behind the other */
+    enum { KVB_LENGTHS_EQUAL, KVB_LENGTHS_MIXED, KVB_LENGTHS_ONE } lengths; /* ONE: the others have one token */
+    enum { KVB_FROM_SLOT, KVB_FROM_ZERO, KVB_FROM_MIXED, KVB_FROM_SHARED, KVB_FROM_NODE } from;
+    enum { KVB_TO_PLACE, KVB_TO_OTHER, KVB_TO_NONE, KVB_TO_MIDDLE, KVB_TO_EVERY } to;
+    enum {
+        KVB_SCAN_USUAL,
+        KVB_SCAN_REMEMBERS,
+        KVB_SCAN_FORGETS,
+        KVB_SCAN_JUMPS,
+        KVB_SCAN_LARGE,
+        KVB_SCAN_TINY,
+        KVB_SCAN_ZEROS
+    } values;
+    bool shuffled; /* slots lie in any order */
+    bool bias;
+    uint32_t gap;   /* unused bytes between slots */
+    uint32_t align; /* bytes: inputs and out begin at a multiple of this and of no larger power of two below 64 */
+    uint32_t threads;
+    kvb_call_order order;
+} scan_shape;
+
+/* Tokens of a sequence. */
+static uint32_t shape_length(const scan_shape *x, uint32_t sequence)
+{
+    if (x->lengths == KVB_LENGTHS_EQUAL || sequence == x->sequences / 2)
+        return x->tokens;
+    return x->lengths == KVB_LENGTHS_ONE ? 1 : 1 + (sequence * 5 + 2) * x->tokens / 7 % x->tokens;
+}
+
+/* Does token t of a sequence store the state? MIDDLE: two tokens in a row do. */
+static bool shape_stores(const scan_shape *x, uint32_t length, uint32_t t)
+{
+    if (x->to == KVB_TO_NONE)
+        return false;
+    return t + 1 == length || x->to == KVB_TO_EVERY ||
+           (x->to == KVB_TO_MIDDLE && (t == length / 3 || t == length / 3 + 1));
+}
+
+/* Updates n_tok and run of the problem after a change of `tokens`. */
+static void shape_count(scan_shape *x)
+{
+    uint32_t most = 0;
+    x->problem.n_tok = 0;
+    for (uint32_t s = 0; s < x->sequences; s++) {
+        const uint32_t n = shape_length(x, s), third = n / 3 + 1;
+        const uint32_t behind = n > third + 1 ? n - third - 1 : 0;
+        const uint32_t run = x->to == KVB_TO_EVERY ? 1 : x->to != KVB_TO_MIDDLE ? n : behind > third ? behind : third;
+        x->problem.n_tok += n;
+        most = run > most ? run : most;
+    }
+    x->problem.run = most;
+}
+
+/* Slots of a call. A sequence has one to begin with, one for its last state, and a ring for states in the middle. */
+static uint32_t shape_slots(const scan_shape *x)
+{
+    return x->sequences * (x->to >= KVB_TO_MIDDLE ? 6 : 2) + SPARE;
+}
+
+/* Bytes of a slot. */
+static size_t shape_bytes(const scan_shape *x)
+{
+    const kvb_scan_problem *p = &x->problem;
+    const size_t state = (size_t)p->heads * p->d_k * p->d_v * kvb_elem_bytes(p->state_elem);
+    return (state + 63) / 64 * 64 + x->gap;
+}
+
+/* Estimated cost of a call: element steps of the kernel and of the oracle. */
+static double shape_cost(const scan_shape *x)
+{
+    const kvb_scan_problem *p = &x->problem;
+    const double elements = (double)p->n_tok * p->heads * p->d_k * p->d_v;
+    const double judged = elements < MOST_JUDGED ? elements : MOST_JUDGED;
+    const double inputs = (double)p->n_tok * (p->heads * p->d_v + p->groups * p->d_k);
+    return 10e3 + elements + 3 * judged + 2 * inputs + (double)shape_slots(x) * (double)shape_bytes(x) / 2;
+}
+
+/* Why these values do not go together; NULL: they do. */
+static const char *misfit_of(const kvb_point *p, const scan_shape *x)
+{
+    const bool conv = x->problem.kind == KVB_SCAN_CONV;
+    if (conv && (p->at[GROUPS] || p->at[EACH] || p->at[D_K]))
+        return "a convolution has one head, and width - 1 rows";
+    if (!conv && (p->at[WIDTH] || p->at[SILU] || p->at[BIAS]))
+        return "only convolutions have width, silu and bias";
+    if (conv && x->values >= KVB_SCAN_REMEMBERS && x->values <= KVB_SCAN_JUMPS)
+        return "a convolution has no decays";
+    if (x->sequences == 1 && (p->at[LENGTHS] || x->from >= KVB_FROM_MIXED))
+        return "one sequence has no others";
+    if (x->from == KVB_FROM_NODE && x->to == KVB_TO_NONE)
+        return "nodes leave states";
+    if (x->values == KVB_SCAN_LARGE && (x->problem.state_elem == KVB_F16 || x->problem.out_elem == KVB_F16))
+        return "large values are none of f16";
+    if (shape_cost(x) > MOST_COST)
+        return "the call would take too long";
+    if ((double)shape_slots(x) * (double)shape_bytes(x) > MOST_STATES)
+        return "its states would take too much memory";
+    return NULL;
+}
+
+static uint32_t whole(const kvb_point *p, uint32_t axis)
+{
+    return (uint32_t)kvb_point_number(&kvb_scan_space, p, axis);
+}
+
+/* Reads a point. False with why: no call has these values together, whatever the kernel. */
+static bool shape_of(const kvb_point *p, scan_shape *x, char *why, size_t why_bytes)
+{
+    static const kvb_elem elems[] = {KVB_F32, KVB_F16, KVB_BF16};
+    const kvb_scan_kind kind = kinds[p->at[KIND]];
+    const uint32_t groups = whole(p, GROUPS);
+    *x = (scan_shape){
+        .problem = {.kind = kind,
+                    .heads = groups * whole(p, EACH),
+                    .groups = groups,
+                    .d_k = kind == KVB_SCAN_CONV ? whole(p, WIDTH) - 1 : whole(p, D_K),
+                    .d_v = whole(p, D_V),
+                    .state_elem = elems[p->at[STATE]],
+                    .out_elem = elems[p->at[OUT]],
+                    .silu = p->at[SILU] > 0},
+        .tokens = whole(p, N_TOK),
+        .sequences = whole(p, SEQUENCES),
+        .lengths = p->at[LENGTHS],
+        .from = p->at[FROM],
+        .to = p->at[TO],
+        .values = p->at[VALUES],
+        .shuffled = p->at[SLOTS] > 0,
+        .bias = p->at[BIAS] > 0,
+        .gap = whole(p, GAP),
+        .align = whole(p, ALIGN),
+        .threads = whole(p, THREADS),
+        .order = p->at[ORDER],
+    };
+    shape_count(x);
+    if (p->at[RUN])
+        x->problem.run = x->problem.n_tok;
+    const char *misfit = misfit_of(p, x);
+    return !misfit || kvb_why_set(false, why, why_bytes, "%s", misfit);
+}
+
+/* ---- the call ------------------------------------------------------------------------------------------------------ */
 
 /* A scan call: inputs, states in slots, sequences over them, all drawn by a key. */
 typedef struct scan_scene {
-    kvb_scan_shape shape;
+    scan_shape shape;
     kvb_scan call; /* out is filled with the NaN of kernel_io.h before each run */
     size_t out_bytes, states_bytes;
     char *before;         /* slots before the call: a state in those that it reads, NaN everywhere else */
@@ -46,8 +273,8 @@ typedef struct scan_scene {
 /* ---- where states lie -------------------------------------------------------------------------------------------- */
 
 /* The slot that a sequence begins with. left: slots with the last states of earlier sequences. */
-static uint32_t source_of(const kvb_scan_shape *x, uint32_t sequence, uint32_t own, uint32_t first,
-                          const uint32_t *left, uint64_t *rng)
+static uint32_t source_of(const scan_shape *x, uint32_t sequence, uint32_t own, uint32_t first, const uint32_t *left,
+                          uint64_t *rng)
 {
     switch (x->from) {
     case KVB_FROM_ZERO:
@@ -65,8 +292,8 @@ static uint32_t source_of(const kvb_scan_shape *x, uint32_t sequence, uint32_t o
 
 static int sequences_make(scan_scene *s, uint64_t *rng)
 {
-    const kvb_scan_shape *x = &s->shape;
-    const uint32_t each = (s->call.states.slots - KVB_SCAN_SPARE) / x->sequences;
+    const scan_shape *x = &s->shape;
+    const uint32_t each = (s->call.states.slots - SPARE) / x->sequences;
     uint32_t *left = kvb_arena_take(&s->arena, x->sequences, sizeof *left), t = 0;
     /* numbers of slots, ascending or shuffled */
     uint32_t *slot = kvb_arena_take(&s->arena, s->call.states.slots, sizeof *slot);
@@ -74,14 +301,14 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
         return -ENOMEM;
     kvb_draw_order(rng, x->shuffled, s->call.states.slots, slot);
     for (uint32_t q = 0; q < x->sequences; q++) {
-        const uint32_t n = kvb_scan_shape_length(x, q), *own = slot + (size_t)q * each;
+        const uint32_t n = shape_length(x, q), *own = slot + (size_t)q * each;
         const uint32_t source = source_of(x, q, own[0], slot[0], left, rng);
         left[q] = x->to == KVB_TO_PLACE && source != KVB_SCAN_ZERO ? source : own[1];
         for (uint32_t i = 0, stored = 0; i < n; i++, t++) {
             const uint32_t before = i ? s->to[t - 1] : source;
             /* a token after a stored state may name its slot or PREVIOUS */
             s->from[t] = i && (before == KVB_SCAN_NONE || kvb_draw_below(rng, 2)) ? KVB_SCAN_PREVIOUS : before;
-            s->to[t] = !kvb_scan_shape_stores(x, n, i) ? KVB_SCAN_NONE : i + 1 < n ? own[2 + stored++ % RING] : left[q];
+            s->to[t] = !shape_stores(x, n, i) ? KVB_SCAN_NONE : i + 1 < n ? own[2 + stored++ % RING] : left[q];
         }
     }
     for (t = 0; t < s->call.problem.n_tok; t++) {
@@ -114,7 +341,7 @@ static void slots_note(scan_scene *s)
 typedef struct values {
     uint64_t key;
     uint64_t i; /* number of the next one */
-    const kvb_scan_shape *shape;
+    const scan_shape *shape;
 } values;
 
 static double unit(values *v)
@@ -140,7 +367,7 @@ static float normal(values *v, double factor)
 }
 
 /* The factor on states and v. */
-static double size_of(const kvb_scan_shape *x)
+static double size_of(const scan_shape *x)
 {
     return x->values == KVB_SCAN_LARGE ? 1e8 : x->values == KVB_SCAN_TINY ? 1e-41 : 1;
 }
@@ -279,16 +506,16 @@ static int scene_team(void *scene, const kvb_kernel *kernel, const kvb_team *tea
 
 /* Makes the call. 0 or -ENOMEM. elsewhere: states lie in other slots. The caller closes the scene even after an error.
  */
-static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
+static int scene_open(const scan_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
                       bool elsewhere, scan_scene *s)
 {
     const kvb_scan_problem *p = &shape->problem;
-    const uint32_t slots = kvb_scan_shape_slots(shape);
+    const uint32_t slots = shape_slots(shape);
     uint64_t rng = kvb_rng_key(key, 1), places = kvb_rng_key(key, 3);
     values v = {.key = kvb_rng_key(key, 2), .shape = &s->shape};
     *s = (scan_scene){.shape = *shape, .hidden = NAN_BYTE};
     s->call.problem = *p;
-    s->call.states = (kvb_scan_states){.slot_bytes = kvb_scan_shape_bytes(shape), .slots = slots};
+    s->call.states = (kvb_scan_states){.slot_bytes = shape_bytes(shape), .slots = slots};
     s->states_bytes = slots * s->call.states.slot_bytes;
     s->out_bytes = (size_t)p->n_tok * p->heads * p->d_v * kvb_elem_bytes(p->out_elem);
     s->call.states.base = kvb_call_buffer(&s->buffers, "states", s->states_bytes, 64, KVB_CALL_OUTPUT);
@@ -550,7 +777,7 @@ static lanes lanes_of(const kvb_call_trial *x)
     const scan_scene *s = x->scene;
     const kvb_scan_problem *p = &s->call.problem;
     lanes all = {.width = COLUMNS, .cost = (double)p->n_tok * p->d_k};
-    while (all.width > 1 && all.cost * all.width > KVB_SCAN_JUDGED / 3)
+    while (all.width > 1 && all.cost * all.width > MOST_JUDGED / 3)
         all.width /= 2;
     all.each = (p->d_v + all.width - 1) / all.width;
     all.n = (uint64_t)all.each * p->heads;
@@ -591,7 +818,7 @@ static int outputs_judge(kvb_call_trial *x, const char *when)
     const scan_scene *s = x->scene;
     const kvb_scan_problem *p = &s->call.problem;
     const lanes all = lanes_of(x);
-    const bool sampled = (double)p->heads * p->d_v * all.cost > 2 * KVB_SCAN_JUDGED;
+    const bool sampled = (double)p->heads * p->d_v * all.cost > 2 * MOST_JUDGED;
     judging j = {.call = &s->call};
     double judged = 0;
     int error = 0;
@@ -601,7 +828,7 @@ static int outputs_judge(kvb_call_trial *x, const char *when)
         kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
     }
-    for (uint64_t i = 0; i < all.n && !error && (i < 3 || judged < (sampled ? 1 : 2) * KVB_SCAN_JUDGED); i++) {
+    for (uint64_t i = 0; i < all.n && !error && (i < 3 || judged < (sampled ? 1 : 2) * MOST_JUDGED); i++) {
         const uint64_t any = (kvb_rng_key(x->key, i) >> 16) % all.n, at = !sampled ? i
                                                                           : i == 0 ? 0
                                                                           : i == 1 ? all.n - 1
@@ -634,12 +861,12 @@ static int column_exact(kvb_call_trial *x, size_t column, char *why, size_t why_
 static int other_call(kvb_call_trial *x, bool larger)
 {
     const scan_scene *judged = x->scene;
-    kvb_scan_shape shape = judged->shape;
+    scan_shape shape = judged->shape;
     scan_scene s;
     char why[256];
     shape.tokens = larger ? shape.tokens * 2 : (shape.tokens + 1) / 2;
-    kvb_scan_shape_count(&shape);
-    if (kvb_scan_cost(&shape) > KVB_SCAN_COST ||
+    shape_count(&shape);
+    if (shape_cost(&shape) > MOST_COST ||
         (x->kernel->scan->supports && !x->kernel->scan->supports(&shape.problem, why, sizeof why)))
         shape = judged->shape;
     const int error = scene_open(&shape, x->kernel, x->team, kvb_rng_key(x->key, 7), false, &s);
@@ -714,7 +941,7 @@ static int same_note(kvb_call_trial *x, kvb_same_kind way, const scan_scene *sce
     const lanes all = lanes_of(x);
     double judged = 0;
     int error = 0;
-    for (uint64_t i = 0; i < all.n && judged < KVB_SCAN_JUDGED && !error; i++) {
+    for (uint64_t i = 0; i < all.n && judged < MOST_JUDGED && !error; i++) {
         lane l = lane_of(s, &all, i);
         if (lane_is_same(&a, &l))
             continue;
@@ -799,10 +1026,10 @@ static bool begins_alone(const kvb_scan *call, uint32_t first)
 static int sequences_again(kvb_call_trial *x, kvb_same_kind way)
 {
     const scan_scene *s = x->scene;
-    const kvb_scan_shape *shape = &s->shape;
+    const scan_shape *shape = &s->shape;
     uint32_t last = 0, last_end = 0, first_end = 0;
     for (uint32_t q = 0, t = 0, n; q < shape->sequences; q++, t += n) {
-        n = kvb_scan_shape_length(shape, q);
+        n = shape_length(shape, q);
         if (q == 0)
             first_end = n;
         if (begins_alone(&s->call, t))
@@ -818,7 +1045,7 @@ static int sequences_again(kvb_call_trial *x, kvb_same_kind way)
 static int again(kvb_call_trial *x, kvb_same_kind way)
 {
     scan_scene *judged = x->scene, s;
-    kvb_scan_shape shape = judged->shape;
+    scan_shape shape = judged->shape;
     const bool steps =
         shape.problem.state_elem == KVB_F32 || shape.to == KVB_TO_EVERY; /* steps round no state more often */
     judged->hidden = NAN_BYTE;
@@ -839,10 +1066,10 @@ static int again(kvb_call_trial *x, kvb_same_kind way)
 static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const kvb_point *point)
 {
     scan_scene *s = x->scene;
-    kvb_scan_shape shape;
+    scan_shape shape;
     const kvb_scan_problem *p = &shape.problem;
     (void)subject;
-    if (!kvb_scan_shape_of(point, &shape, x->why, x->why_bytes))
+    if (!shape_of(point, &shape, x->why, x->why_bytes))
         return -EINVAL;
     x->team = kvb_call_team(x->teams, shape.threads);
     x->buffers = &s->buffers;
@@ -853,33 +1080,31 @@ static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const k
     return x->team ? scene_open(&shape, x->kernel, x->team, x->key, false, s) : -ENOMEM;
 }
 
-static const kvb_trial_kind kind = {
-    "scan()",      "slots that it must not read",
-    true,          sizeof(scan_scene),
-    open_call,     scene_close,
-    scene_team,    other_call,
-    hide,          begin,
-    run,           look,
-    outputs_judge, order_of,
-    column_exact,  again,
-    NULL,
-};
+static const kvb_trial_kind kind = {"scan()",      "slots that it must not read",
+                                    true,          sizeof(scan_scene),
+                                    open_call,     scene_close,
+                                    scene_team,    other_call,
+                                    hide,          begin,
+                                    run,           look,
+                                    outputs_judge, order_of,
+                                    column_exact,  again,
+                                    NULL};
 
 static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char *why, size_t why_bytes)
 {
     const kvb_scan_face *scan = s->kernel->scan;
-    kvb_scan_shape shape;
-    return kvb_scan_shape_of(point, &shape, why, why_bytes) &&
+    scan_shape shape;
+    return shape_of(point, &shape, why, why_bytes) &&
            (!scan->supports || scan->supports(&shape.problem, why, why_bytes));
 }
 
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
 {
-    kvb_scan_shape shape;
+    scan_shape shape;
     char why[256];
     (void)s;
-    kvb_scan_shape_of(point, &shape, why, sizeof why);
-    return kvb_scan_cost(&shape);
+    shape_of(point, &shape, why, sizeof why);
+    return shape_cost(&shape);
 }
 
 kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel)

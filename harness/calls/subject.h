@@ -134,6 +134,10 @@ typedef struct kvb_trial_kind {
 int kvb_call_judge(const kvb_call_subject *subject, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
                    kvb_call_verdict *verdict, char *why, size_t why_bytes);
 
+/* Scan calls: their space, and a kernel as a subject, which the kernel must outlive. Attention: attend_axes.h. */
+extern const kvb_space kvb_scan_space;
+kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel);
+
 /* For kinds: runs the call and records failures: its return value, writes outside its outputs or into its inputs, memory
  * that it allocates, and what look() finds. Scratch is filled with 0xff. */
 void kvb_trial_run(kvb_call_trial *trial);

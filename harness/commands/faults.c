@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "harness/calls/attend_axes.h"
-#include "harness/calls/scan_axes.h"
 #include "harness/selection/pairs.h"
 #include "harness/calls/calls.h"
 #include "harness/command_line.h"

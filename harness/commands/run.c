@@ -10,7 +10,6 @@
 
 #include "harness/bench/bench.h"
 #include "harness/calls/attend_axes.h"
-#include "harness/calls/scan_axes.h"
 #include "harness/command_line.h"
 #include "harness/counters/counters.h"
 #include "harness/program.h"

@@ -7,7 +7,6 @@
 #include "ci/tests/whole/scan_rig.h"
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/calls.h"
-#include "harness/calls/scan_axes.h"
 #include "kernels/kernels.h"
 
 /*
@@ -515,10 +514,10 @@ static kvb_point_cover cover_of(const kvb_kernel *kernel)
 
 static kvb_scan_kind kind_of(const kvb_point *p)
 {
-    kvb_scan_shape shape;
-    char why[256];
-    kvb_scan_shape_of(p, &shape, why, sizeof why);
-    return shape.problem.kind;
+    kvb_scan_kind kind = 0;
+    while (strcmp(kvb_point_word(&kvb_scan_space, p, 0), kvb_scan_kind_name(kind)))
+        kind++;
+    return kind;
 }
 
 /* The first call of these recurrences that is wrong. No thread runs afterwards. */
