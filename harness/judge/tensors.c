@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/judge/recorded.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,33 +120,27 @@ double kvb_tensor_value(const kvb_tensor *t, uint64_t i)
 
 /* ---- .npy: magic, version, length, a Python dict, data ---------------------------------------------------------- */
 
-/* The unread part of the dict. */
-typedef struct rest {
-    const char *at, *end;
-} rest;
-
-/* Skips blanks, then this word. False: the next word is another one. */
-static bool passes(rest *t, const char *word)
+/* Reads a dict of Python: its literals as JSON are 'a' as "a", (3,) as [3], True as true, 3L as 3. NULL: it is none. */
+static json_t *dict_load(const char *from, size_t n)
 {
-    const size_t n = strlen(word);
-    while (t->at < t->end && (*t->at == ' ' || *t->at == '\n'))
-        t->at++;
-    if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0)
-        return false;
-    t->at += n;
-    return true;
-}
-
-/* Reads 'word' or "word", of less than `room` bytes. */
-static bool word_read(rest *t, char *word, size_t room)
-{
-    const char quote = passes(t, "'") ? '\'' : passes(t, "\"") ? '"' : 0;
-    const char *end = quote ? memchr(t->at, quote, (size_t)(t->end - t->at)) : NULL;
-    if (!end || (size_t)(end - t->at) >= room)
-        return false;
-    snprintf(word, room, "%.*s", (int)(end - t->at), t->at);
-    t->at = end + 1;
-    return true;
+    char *text = malloc(n + 1), *to = text, quote = 0;
+    for (const char *at = from, *end = from + n, *next; text && at < end; at++) {
+        for (next = at + 1; *at == ',' && next < end && isspace((unsigned char)*next); next++)
+            ;
+        if (quote ? *at == quote : *at == '\'' || *at == '"') {
+            quote = quote ? 0 : *at;
+            *to++ = '"';
+        } else if (quote)
+            *to++ = *at;
+        else if (*at == '(' || *at == ')')
+            *to++ = *at == '(' ? '[' : ']';
+        else if (*at != 'L' && !(*at == ',' && next < end && (*next == ')' || *next == '}')))
+            *to++ = (char)tolower((unsigned char)*at);
+    }
+    json_t *dict =
+        text ? json_loadb(text, (size_t)(to - text), JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    free(text);
+    return dict;
 }
 
 static int dtype_parse(const char *descr, kvb_tensor *t, char *why, size_t why_bytes)
@@ -165,60 +161,33 @@ static int dtype_parse(const char *descr, kvb_tensor *t, char *why, size_t why_b
     return kvb_why_set(-EINVAL, why, why_bytes, "dtype '%s': expected one of %s", descr, known);
 }
 
-/* Parses (), (3,), (3, 4), or Python 2's (3L, 4L). False: another form, or a number of more than 64 bits. */
-static bool shape_parse(rest *t, kvb_tensor *tensor)
-{
-    if (!passes(t, "("))
-        return false;
-    while (!passes(t, ")")) {
-        uint64_t dim = 0;
-        const char *from = t->at;
-        for (; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++)
-            if (__builtin_mul_overflow(dim, 10u, &dim) || __builtin_add_overflow(dim, *t->at - '0', &dim))
-                return false;
-        if (t->at == from || tensor->n_dims == KVB_TENSOR_DIMS)
-            return false;
-        tensor->dims[tensor->n_dims++] = dim;
-        passes(t, "L");
-        passes(t, ",");
-    }
-    return true;
-}
-
 /* Parses a header's dict into dtype, dims, strides, elements, bytes. */
-static int dict_parse(rest dict, kvb_tensor *t, char *why, size_t why_bytes)
+static int dict_parse(const char *text, size_t n, kvb_tensor *t, char *why, size_t why_bytes)
 {
-    enum { DESCR = 1, ORDER = 2, SHAPE = 4 };
-    const rest whole = dict;
-    char key[16], descr[32] = "";
-    bool good = passes(&dict, "{"), column_major = false;
-    int seen = 0;
-    while (good && !passes(&dict, "}")) {
-        good = word_read(&dict, key, sizeof key) && passes(&dict, ":");
-        if (good && strcmp(key, "descr") == 0) {
-            if (passes(&dict, "["))
-                return kvb_why_set(-EINVAL, why, why_bytes, "a structured dtype: expected one number an element");
-            good = word_read(&dict, descr, sizeof descr);
-            seen |= DESCR;
-        } else if (good && strcmp(key, "fortran_order") == 0) {
-            column_major = passes(&dict, "True");
-            good = column_major || passes(&dict, "False");
-            seen |= ORDER;
-        } else if (good && strcmp(key, "shape") == 0) {
-            good = !(seen & SHAPE) && shape_parse(&dict, t);
-            seen |= SHAPE;
-        } else
-            good = false;
-        passes(&dict, ",");
+    json_t *dict = dict_load(text, n), *shape = json_object_get(dict, "shape"), *dim;
+    const json_t *descr = json_object_get(dict, "descr"), *order = json_object_get(dict, "fortran_order");
+    bool good = json_object_size(dict) == 3 && json_is_string(descr) && json_is_boolean(order) &&
+                json_is_array(shape) && json_array_size(shape) <= KVB_TENSOR_DIMS;
+    size_t i;
+    int err;
+    json_array_foreach(shape, i, dim)
+    {
+        good = good && json_is_integer(dim) && json_integer_value(dim) >= 0;
+        t->n_dims += good;
+        t->dims[good ? i : 0] = (uint64_t)json_integer_value(dim);
     }
-    if (!good || seen != (DESCR | ORDER | SHAPE))
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "header: expected {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} with at most "
-                           "%u dims, found %.*s",
-                           KVB_TENSOR_DIMS, (int)(whole.end - whole.at < 120 ? whole.end - whole.at : 120), whole.at);
-    int err = dtype_parse(descr, t, why, why_bytes);
-    if (!err && kvb_tensor_shape(t, column_major))
+    if (json_is_array(descr))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "a structured dtype: expected one number an element");
+    else if (!good)
+        err = kvb_why_set(-EINVAL, why, why_bytes,
+                          "header: expected {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} with at most "
+                          "%u dims, found %.*s",
+                          KVB_TENSOR_DIMS, (int)(n < 120 ? n : 120), text);
+    else
+        err = dtype_parse(json_string_value(descr), t, why, why_bytes);
+    if (!err && kvb_tensor_shape(t, json_is_true(order)))
         err = kvb_why_set(-EOVERFLOW, why, why_bytes, "shape: its size overflows 64 bits");
+    json_decref(dict);
     return err;
 }
 
@@ -236,8 +205,7 @@ static int npy_parse(span file, kvb_tensor *t, char *why, size_t why_bytes)
         return kvb_why_set(-EINVAL, why, why_bytes, "cut: a header of %llu bytes, but %llu are left",
                            (unsigned long long)length, (unsigned long long)left);
     t->data = file.at + begin + length;
-    const rest dict = {(const char *)file.at + begin, (const char *)t->data};
-    int err = dict_parse(dict, t, why, why_bytes);
+    int err = dict_parse((const char *)file.at + begin, length, t, why, why_bytes);
     if (!err && t->bytes != left - length)
         err = kvb_why_set(-EINVAL, why, why_bytes, "holds %llu bytes of data, but dtype and shape need %llu",
                           (unsigned long long)(left - length), (unsigned long long)t->bytes);
