@@ -87,33 +87,29 @@ static const tensor_row tensors[] = {
 static uint64_t size_of(char letter, const kvb_gguf_family *f)
 {
     const uint64_t states = (uint64_t)f->heads * STATE, queries = (uint64_t)f->heads * f->dim;
-    const struct {
-        char letter;
-        uint64_t size;
-    } sizes[] = {{'E', f->hidden},
-                 {'H', queries},
-                 {'2', 2 * queries},
-                 {'G', (uint64_t)f->kv_heads * f->dim},
-                 {'D', f->dim},
-                 {'F', FFN},
-                 {'V', VOCAB},
-                 {'Q', RANK},
-                 {'L', LATENT},
-                 {'X', LATENT + f->rope},
-                 {'N', f->dim - f->rope},
-                 {'h', f->heads},
-                 {'k', f->kv_heads},
-                 {'I', 3ull * f->hidden},
-                 {'s', STATE},
-                 {'S', states},
-                 {'C', 3 * states},
-                 {'B', f->layers},
-                 {'R', f->rope},
-                 {'W', f->window}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].letter == letter)
-            return sizes[i].size;
-    return (uint64_t)(letter - '0');
+    const uint64_t sizes[128] = {['2'] = 2 * queries,
+                                 ['3'] = 3,
+                                 ['4'] = 4,
+                                 ['B'] = f->layers,
+                                 ['C'] = 3 * states,
+                                 ['D'] = f->dim,
+                                 ['E'] = f->hidden,
+                                 ['F'] = FFN,
+                                 ['G'] = (uint64_t)f->kv_heads * f->dim,
+                                 ['H'] = queries,
+                                 ['I'] = 3ull * f->hidden,
+                                 ['L'] = LATENT,
+                                 ['N'] = f->dim - f->rope,
+                                 ['Q'] = RANK,
+                                 ['R'] = f->rope,
+                                 ['S'] = states,
+                                 ['V'] = VOCAB,
+                                 ['W'] = f->window,
+                                 ['X'] = LATENT + f->rope,
+                                 ['h'] = f->heads,
+                                 ['k'] = f->kv_heads,
+                                 ['s'] = STATE};
+    return sizes[(unsigned char)letter];
 }
 
 /* A key. type: 'u' a number, 'f' a float, 'l' a number for each layer (0 if it does not attend), 's' sections. */
@@ -298,22 +294,17 @@ static void model_write(FILE *out, const kvb_gguf_family *f, uint64_t seed)
 
 int kvb_gguf_write(const kvb_gguf_family *family, uint64_t seed)
 {
+    char path[64];
     const int fd = memfd_create(family->name, 0);
-    const int copy = fd < 0 ? -1 : dup(fd);
-    FILE *out = copy < 0 ? NULL : fdopen(copy, "w");
-    if (!out) {
-        const int error = errno;
-        if (copy >= 0)
-            close(copy);
-        if (fd >= 0)
-            close(fd);
-        return -error;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    FILE *out = fd < 0 ? NULL : fopen(path, "w");
+    int error = out ? 0 : -errno;
+    if (out) {
+        model_write(out, family, seed);
+        error = ferror(out) ? -EIO : 0;
+        error = fclose(out) ? -EIO : error;
     }
-    model_write(out, family, seed);
-    const bool failed = ferror(out);
-    if (fclose(out) || failed) {
+    if (error && fd >= 0)
         close(fd);
-        return -EIO;
-    }
-    return fd;
+    return error ? error : fd;
 }
