@@ -229,16 +229,6 @@ static void sequences_rename(shrinking *s)
         }
 }
 
-static void shrink(shrinking *s)
-{
-    bool any = true;
-    while (any) {
-        any = calls_drop(s);
-        any = numbers_lower(s) || any;
-    }
-    sequences_rename(s);
-}
-
 /* ---- the row ----------------------------------------------------------------------------------------------------- */
 
 static kvb_engine_finding *finding_of(kvb_engine_row *row, const kvb_engine_history *history, kvb_engine_kind kind,
@@ -270,8 +260,12 @@ static void finding_add(hunt *h, const kvb_engine_history *history, const kvb_en
             return;
         }
     }
+    for (bool any = seed; any;) {
+        any = calls_drop(&s);
+        any = numbers_lower(&s) || any;
+    }
     if (seed)
-        shrink(&s);
+        sequences_rename(&s);
     h->watched = s.outcome.kind == KVB_ENGINE_LOGITS && row->engine->blame;
     const kvb_engine_outcome seen = h->watched ? play(h, &s.best) : s.outcome;
     h->watched = false;

@@ -408,16 +408,6 @@ int kvb_reading_set(kvb_recorded_reading *r, const char *key, const char *value,
     return error;
 }
 
-/* Sets a key to a JSON value, as text. */
-static int json_set(kvb_recorded_reading *r, const char *key, json_t *value, char *why, size_t why_bytes)
-{
-    char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    const char *text = json_is_string(value) ? json_string_value(value) : dumped;
-    const int error = text ? kvb_reading_set(r, key, text, why, why_bytes) : -ENOMEM;
-    free(dumped);
-    return error;
-}
-
 int kvb_reading_set_all(kvb_recorded_reading *r, json_t *object, bool lenient, char *why, size_t why_bytes)
 {
     const char *key;
@@ -425,8 +415,12 @@ int kvb_reading_set_all(kvb_recorded_reading *r, json_t *object, bool lenient, c
     int error = 0;
     json_object_foreach(object, key, value)
     {
-        if (!error && (!lenient || key_find(key)) && strcmp(key, "calls"))
-            error = json_set(r, key, value, why, why_bytes);
+        if (error || (lenient && !key_find(key)) || !strcmp(key, "calls"))
+            continue;
+        char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        const char *text = dumped ? dumped : json_string_value(value);
+        error = text ? kvb_reading_set(r, key, text, why, why_bytes) : -ENOMEM;
+        free(dumped);
     }
     return error;
 }

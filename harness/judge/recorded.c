@@ -16,25 +16,13 @@
 #include "oracle/codec.h"
 #include "workloads/files.h"
 
-const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {"q",
-                                                            "k",
-                                                            "v",
-                                                            "out",
-                                                            "lse",
-                                                            "sinks",
-                                                            "mask",
-                                                            "lengths",
-                                                            "cu_seqlens_q",
-                                                            "cu_seqlens_k",
-                                                            "block_table",
-                                                            "k_scale",
-                                                            "v_scale",
-                                                            "gate",
-                                                            "beta",
-                                                            "a",
-                                                            "bias",
-                                                            "initial_state",
-                                                            "final_state",
+const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {"q", "k", "v", "out",
+                                                            /* of attention */
+                                                            "lse", "sinks", "mask", "lengths", "cu_seqlens_q",
+                                                            "cu_seqlens_k", "block_table", "k_scale", "v_scale",
+                                                            /* of scans */
+                                                            "gate", "beta", "a", "bias", "initial_state", "final_state",
+                                                            /* of attention */
                                                             "q_rounded"};
 
 /* Other names of parts. */
