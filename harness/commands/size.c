@@ -342,7 +342,7 @@ static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 {
     row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
-    if (row->error == -EOVERFLOW && row->engine->allocate == kvb_size_engine_ideal.allocate)
+    if (row->error == -EOVERFLOW && row->engine->layer == kvb_size_engine_ideal.layer)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s: context %" PRIu64 ", sequences %" PRIu64 ": %s", m->name,
                             row->engine->name, row->ask.context, row->ask.sequences, row->why);
     if (row->error == -ENOMEM)

@@ -23,6 +23,7 @@ static int state_share(const kvb_sized_group *g, uint32_t tp, uint32_t drafts, u
  */
 
 enum { STEP = 256, PREFILL = 2048 }; /* generate.py: prefill_step_size */
+#define MLX_STORES "mlx-lm stores K and V in the model's dtype or in affine groups"
 
 /* From mlx_lm/models/MODEL.py; kimi_k2 is read as deepseek_v3 (utils.py, MODEL_REMAPPING). */
 static const struct {
@@ -43,15 +44,18 @@ uint32_t kvb_mlx_caches_of(const kvb_sized_model *model)
     return 0;
 }
 
-/* Why the layers of a group cannot be sized; NULL: they can. */
-static const char *lack_of(const kvb_sized_group *g, uint32_t caches, const kvb_size_ask *ask)
+static const char *mlx_lack(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, char *text)
 {
-    bool plain = kvb_plain_format_bytes(ask->k);
-    uint32_t known = g->kind == KVB_SIZED_WINDOW   ? KVB_MLX_WHOLE | KVB_MLX_ROTATING
-                     : g->kind == KVB_SIZED_LATENT ? KVB_MLX_LATENT
-                     : g->kind == KVB_SIZED_STATE  ? KVB_MLX_STATES
-                                                   : 0;
+    const bool plain = kvb_plain_format_bytes(ask->k);
+    const uint32_t caches = kvb_mlx_caches_of(model);
+    const uint32_t known = g->kind == KVB_SIZED_WINDOW   ? KVB_MLX_WHOLE | KVB_MLX_ROTATING
+                           : g->kind == KVB_SIZED_LATENT ? KVB_MLX_LATENT
+                           : g->kind == KVB_SIZED_STATE  ? KVB_MLX_STATES
+                                                         : 0;
 
+    (void)text;
+    if (ask->tp > 1 || ask->pp > 1)
+        return "mlx-lm's ranks are not modelled";
     if (g->kind == KVB_SIZED_NONE || (g->kind == KVB_SIZED_FULL && !g->index_dim))
         return NULL;
     if (!(caches & known) || g->sinks || g->index_dim)
@@ -63,46 +67,20 @@ static const char *lack_of(const kvb_sized_group *g, uint32_t caches, const kvb_
     return g->kind == KVB_SIZED_STATE && ask->spec_depth ? "mlx-lm's states of drafts are not modelled" : NULL;
 }
 
-static int check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+static int mlx_layer(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                     kvb_size_layer *layer)
 {
-    const char *lack = NULL;
+    const uint64_t most = g->window - 1 + kvb_size_batch(&kvb_size_engine_mlx, ask);
 
-    if (ask->k != ask->v || !kvb_names_have(kvb_size_engine_mlx.stored, ask->k->name))
-        lack = "mlx-lm stores K and V in the model's dtype or in affine groups";
-    else if (ask->tp > 1 || ask->pp > 1)
-        lack = "mlx-lm's ranks are not modelled";
-    for (size_t i = 0; i < model->n_groups && !lack; i++)
-        lack = lack_of(&model->groups[i], kvb_mlx_caches_of(model), ask);
-    if (lack)
-        snprintf(why, why_bytes, "%s", lack);
-    return lack ? -ENOTSUP : 0;
-}
-
-static int mlx_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
-                        size_t why_bytes)
-{
-    uint64_t cells = ask->context, chunk = kvb_size_batch(&kvb_size_engine_mlx, ask), per_token = 0;
-    int error = check(model, ask, why, why_bytes);
-
-    *out = (kvb_size_allocation){0};
-    if (!error && kvb_round_up(&cells, STEP))
-        error = -EOVERFLOW;
-    for (size_t i = 0; i < model->n_groups && !error; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-        bool rotates = g->kind == KVB_SIZED_WINDOW && kvb_mlx_caches_of(model) & KVB_MLX_ROTATING;
-        uint64_t layers = kvb_layers_held(model, i, ask), row, state, most = g->window - 1 + chunk;
-
-        error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
-        if (!error &&
-            (kvb_add(&out->kv_bytes, ask->sequences, rotates && most < cells ? most : cells, layers, row) ||
-             kvb_add(rotates ? &out->fixed_bytes_per_sequence : &per_token, layers, row, rotates ? most : 1) ||
-             kvb_layer_state_bytes(g, ask, 4, kvb_config_dtype_bytes(model->dtype), &state) ||
-             kvb_add(&out->state_bytes, ask->sequences, layers, state) ||
-             kvb_add(&out->fixed_bytes_per_sequence, layers, state, 1)))
-            error = -EOVERFLOW;
+    if (kvb_round_up(&layer->cells, STEP))
+        return -EOVERFLOW;
+    if (g->kind == KVB_SIZED_WINDOW && kvb_mlx_caches_of(model) & KVB_MLX_ROTATING) {
+        layer->cells = most < layer->cells ? most : layer->cells;
+        layer->tokens = 0;
+        layer->fixed_cells = most;
     }
-    out->bytes_per_token = (double)per_token;
-    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+    layer->states = 1;
+    return kvb_layer_state_bytes(g, ask, 4, kvb_config_dtype_bytes(model->dtype), &layer->state);
 }
 
 const kvb_size_engine kvb_size_engine_mlx = {
@@ -111,8 +89,11 @@ const kvb_size_engine kvb_size_engine_mlx = {
     .stored = "f32 f16 bf16 a8g32 a8g64 a8g128 a4g32 a4g64 a4g128 a2g32 a2g64 a2g128",
     .summary = "a cache for each sequence and layer, which grows by 256 tokens; windows + a prompt's chunk",
     .source = "ml-explore/mlx-lm mlx_lm/models/cache.py, generate.py",
+    .stored_why = MLX_STORES,
+    .alike_why = MLX_STORES,
     .batch = PREFILL,
-    .allocate = mlx_allocate,
+    .lack = mlx_lack,
+    .layer = mlx_layer,
 };
 
 /*
@@ -128,7 +109,8 @@ const kvb_size_engine kvb_size_engine_mlx = {
  *   srt/server_args.py                        memory for passes and CUDA graphs, reserved by rule and not measured
  */
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB           ((uint64_t)1 << 20)
+#define SGLANG_STORES "SGLang stores K and V in one of f32, f16, bf16, e4m3 and e5m2"
 enum {
     PAGE = 1,
     PAGE_INDEXED = 64,
@@ -143,11 +125,6 @@ bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group 
 {
     return !ask->whole && (g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK) &&
            kvb_names_have(own_pool, model->type);
-}
-
-static bool has_rows(const kvb_sized_group *g)
-{
-    return g->kind != KVB_SIZED_STATE && g->kind != KVB_SIZED_NONE;
 }
 
 bool kvb_sglang_knows(const kvb_sized_group *g)
@@ -167,32 +144,23 @@ uint32_t kvb_sglang_state_element(const kvb_sized_model *model, const kvb_size_a
     return ask->state ? kvb_config_dtype_bytes(ask->state) : asked && strcmp(asked, "float32") != 0 ? 2 : 4;
 }
 
-static int sglang_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+static const char *sglang_lack(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                               char *text)
 {
-    const char *lack = NULL;
     bool rows = false;
 
-    if (ask->k != ask->v || !kvb_names_have(kvb_size_engine_sglang.stored, ask->k->name))
-        lack = "SGLang stores K and V in one of f32, f16, bf16, e4m3 and e5m2";
-    for (size_t i = 0; i < model->n_groups && !lack; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-
-        rows = rows || has_rows(g);
-        if (!kvb_sglang_knows(g))
-            lack = "SGLang's pool for such states is not modelled";
-        else if (g->kind == KVB_SIZED_STATE && ask->spec_depth)
-            lack = "SGLang's states of drafts are not modelled";
-        else if (g->sinks)
-            lack = "SGLang has no window that keeps the first tokens";
-        else if (g->index_dim && g->kind != KVB_SIZED_LATENT &&
-                 ask->k->group_bytes != kvb_config_dtype_bytes(model->dtype))
-            lack = "SGLang's index beside rows of another dtype is not modelled";
-    }
-    if (!lack && !rows)
-        lack = "SGLang's pools for states alone are not modelled";
-    if (lack)
-        snprintf(why, why_bytes, "%s", lack);
-    return lack ? -ENOTSUP : 0;
+    (void)text;
+    for (size_t i = 0; i < model->n_groups; i++)
+        rows = rows || (model->groups[i].kind != KVB_SIZED_STATE && model->groups[i].kind != KVB_SIZED_NONE);
+    if (!kvb_sglang_knows(g))
+        return "SGLang's pool for such states is not modelled";
+    if (g->kind == KVB_SIZED_STATE && ask->spec_depth)
+        return "SGLang's states of drafts are not modelled";
+    if (g->sinks)
+        return "SGLang has no window that keeps the first tokens";
+    if (g->index_dim && g->kind != KVB_SIZED_LATENT && ask->k->group_bytes != kvb_config_dtype_bytes(model->dtype))
+        return "SGLang's index beside rows of another dtype is not modelled";
+    return rows ? NULL : "SGLang's pools for states alone are not modelled";
 }
 
 /* The group of the model's indexer, which all its layers have; NULL: no indexer. */
@@ -204,22 +172,20 @@ static const kvb_sized_group *indexer_of(const kvb_sized_model *model)
     return NULL;
 }
 
-static int row_read(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t *row,
-                    char *why, size_t why_bytes)
+/* Adds the indexer's keys to a row. */
+static void row_index(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t *row)
 {
     const kvb_sized_group *indexer = indexer_of(model);
-    int error = kvb_layer_row_bytes(g, ask, row, why, why_bytes);
 
-    if (error || !indexer)
-        return error;
+    if (!indexer)
+        return;
     if (g->kind != KVB_SIZED_LATENT) { /* MiniMax-M3: keys in the model's dtype, in sparse layers alone */
         *row += (uint64_t)g->index_dim * kvb_config_dtype_bytes(model->dtype);
-        return 0;
+        return;
     }
     if (strcmp(ask->k->name, "e4m3") == 0) /* a scale for each 128, RoPE's part in bf16 */
         *row = g->latent_dim + 4 * (uint64_t)(g->latent_dim / 128) + 2 * (uint64_t)g->rope_dim;
     *row += kvb_index_row_bytes(indexer);
-    return 0;
 }
 
 /* Slots of each layer for the asked sequences: in the pool that keeps every token, and in the windows' pool. */
@@ -254,61 +220,42 @@ static int slots_count(const kvb_sized_model *model, const kvb_size_ask *ask, ui
     return kvb_add(whole, page) || kvb_add(windows, page) ? -EOVERFLOW : 0;
 }
 
-/* Bytes of one request's states in all layers, on one rank. */
-static int state_read(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes)
+static int sglang_layer(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                        kvb_size_layer *layer)
 {
-    *bytes = 0;
-    for (size_t i = 0; i < model->n_groups; i++) {
-        uint64_t one;
+    const bool windowed = kvb_sglang_is_windowed(model, g, ask);
+    uint64_t whole, windows;
 
-        if (state_share(&model->groups[i], ask->tp, 0, kvb_sglang_state_element(model, ask), 2, &one) ||
-            kvb_add(bytes, kvb_layers_held(model, i, ask), one))
-            return -EOVERFLOW;
-    }
-    return 0;
+    row_index(model, g, ask, &layer->row);
+    layer->layers += kvb_stage_layers(g->readers, ask);
+    layer->streams = 1;
+    layer->tokens = windowed ? 1.25 : 1;
+    layer->states = STATES_A_REQUEST;
+    if (slots_count(model, ask, &whole, &windows))
+        return -EOVERFLOW;
+    layer->cells = windowed ? windows : whole;
+    return state_share(g, ask->tp, 0, kvb_sglang_state_element(model, ask), 2, &layer->state);
 }
 
 /* Divides memory between rows and states, 10 to 9. A share that is larger than the sequences need is not moved to the
  * other. */
-static int shares_settle(uint64_t state, const kvb_size_ask *ask, kvb_size_allocation *out)
-{
-    uint64_t least = 0, share = 0, slots;
-
-    if (!state)
-        return 0;
-    if (kvb_add(&least, STATES_A_REQUEST, ask->sequences, state) || kvb_add(&share, kvb_ceil_div(least, 9), 10))
-        return -EOVERFLOW;
-    out->kv_bytes = share > out->kv_bytes ? share : out->kv_bytes;
-    slots = (out->kv_bytes / 10 * 9 + out->kv_bytes % 10 * 9 / 10) / state;
-    return kvb_add(&out->state_bytes, slots, state) || kvb_add(&out->state_bytes, state) ? -EOVERFLOW : 0;
-}
-
 static int sglang_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                            size_t why_bytes)
 {
-    uint64_t whole = 0, windows = 0, per_token = 0, per_window_token = 0, state = 0;
-    int error = sglang_check(model, ask, why, why_bytes);
+    int error = kvb_layers_sum(&kvb_size_engine_sglang, model, ask, out, why, why_bytes);
+    const uint64_t state = out->fixed_bytes_per_sequence / STATES_A_REQUEST; /* of a request, in all layers */
+    uint64_t share = 0, slots;
 
-    *out = (kvb_size_allocation){0};
-    if (!error && (slots_count(model, ask, &whole, &windows) || state_read(model, ask, &state)))
-        error = -EOVERFLOW;
-    for (size_t i = 0; i < model->n_groups && !error; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-        bool windowed = kvb_sglang_is_windowed(model, g, ask);
-        uint64_t layers = kvb_layers_held(model, i, ask) + kvb_stage_layers(g->readers, ask), row = 0;
-
-        if (!has_rows(g))
-            continue;
-        error = row_read(model, g, ask, &row, why, why_bytes);
-        if (!error && (kvb_add(&out->kv_bytes, windowed ? windows : whole, layers, row) ||
-                       kvb_add(windowed ? &per_window_token : &per_token, layers, row)))
-            error = -EOVERFLOW;
-    }
-    out->bytes_per_token = (double)per_token + 0.8 * (double)per_window_token;
-    if (!error && (kvb_add(&out->fixed_bytes_per_sequence, STATES_A_REQUEST, state) || shares_settle(state, ask, out)))
-        error = -EOVERFLOW;
-    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+    if (error || !state)
+        return error;
+    if (kvb_add(&share, kvb_ceil_div(out->state_bytes, 9), 10))
+        return -EOVERFLOW;
+    out->kv_bytes = share > out->kv_bytes ? share : out->kv_bytes;
+    slots = (out->kv_bytes / 10 * 9 + out->kv_bytes % 10 * 9 / 10) / state;
+    out->state_bytes = 0;
+    return kvb_add(&out->state_bytes, slots + 1, state);
 }
+
 /* chunked_prefill_size and cuda_graph_max_bs by the device's memory in MiB; the last row is for unknown memory. */
 static const struct {
     uint64_t below, chunk;
@@ -353,8 +300,12 @@ const kvb_size_engine kvb_size_engine_sglang = {
     .pooled_why = "public versions of its DSV4PoolConfigurator divide memory in four ways, and name no release",
     .source = "sgl-project/sglang python/sglang/srt/model_executor/pool_configurator.py, srt/server_args.py",
     .draft_why = "SGLang serves no draft model in a pipeline", /* srt/server_args.py */
+    .stored_why = SGLANG_STORES,
+    .alike_why = SGLANG_STORES,
     .batch_on = sglang_batch,
     .beside = sglang_beside,
+    .lack = sglang_lack,
+    .layer = sglang_layer,
     .allocate = sglang_allocate,
 };
 
@@ -367,43 +318,23 @@ const kvb_size_engine kvb_size_engine_sglang = {
  */
 
 enum { TRTLLM_BLOCK = 32, TOKENS = 8192 /* llm_args.py: max_num_tokens */, KEPT_FREE = 9 };
+#define TRTLLM_STORES "TensorRT-LLM stores K and V in one of f16, bf16, e4m3 and nvfp4"
 
-static int trtllm_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+static const char *trtllm_lack(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                               char *text)
 {
-    const char *lack = NULL;
-
-    if (ask->k != ask->v || !kvb_names_have(kvb_size_engine_trtllm.stored, ask->k->name))
-        lack = "TensorRT-LLM stores K and V in one of f16, bf16, e4m3 and nvfp4";
-    for (size_t i = 0; i < model->n_groups && !lack; i++)
-        if (model->groups[i].kind == KVB_SIZED_STATE)
-            lack = "TensorRT-LLM's pool for states is not modelled";
-        else if (model->groups[i].index_dim)
-            lack = "TensorRT-LLM's pool for an indexer's keys is not modelled";
-        else if (model->groups[i].sinks)
-            lack = "TensorRT-LLM's window that keeps the first tokens is not modelled";
-    if (lack)
-        snprintf(why, why_bytes, "%s", lack);
-    return lack ? -ENOTSUP : 0;
+    (void)model, (void)ask, (void)text;
+    return g->kind == KVB_SIZED_STATE ? "TensorRT-LLM's pool for states is not modelled"
+           : g->index_dim             ? "TensorRT-LLM's pool for an indexer's keys is not modelled"
+           : g->sinks                 ? "TensorRT-LLM's window that keeps the first tokens is not modelled"
+                                      : NULL;
 }
 
-static int trtllm_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
-                           size_t why_bytes)
+static int trtllm_layer(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                        kvb_size_layer *layer)
 {
-    uint64_t cells = ask->context, per_token = 0;
-    int error = trtllm_check(model, ask, why, why_bytes);
-
-    *out = (kvb_size_allocation){0};
-    if (!error && kvb_round_up(&cells, ask->block ? ask->block : TRTLLM_BLOCK))
-        error = -EOVERFLOW;
-    for (size_t i = 0; i < model->n_groups && !error; i++) {
-        uint64_t layers = kvb_layers_held(model, i, ask), row;
-
-        error = kvb_layer_row_bytes(&model->groups[i], ask, &row, why, why_bytes);
-        if (!error && (kvb_add(&out->kv_bytes, ask->sequences, cells, layers, row) || kvb_add(&per_token, layers, row)))
-            error = -EOVERFLOW;
-    }
-    out->bytes_per_token = (double)per_token;
-    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+    (void)model, (void)g;
+    return kvb_round_up(&layer->cells, ask->block ? ask->block : TRTLLM_BLOCK);
 }
 
 static int trtllm_beside(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes)
@@ -411,7 +342,7 @@ static int trtllm_beside(const kvb_sized_model *model, const kvb_size_ask *ask, 
     kvb_size_allocation held;
     char why[256];
 
-    if (trtllm_allocate(model, ask, &held, why, sizeof why))
+    if (kvb_size_hold(&kvb_size_engine_trtllm, model, ask, &held, why, sizeof why))
         return -EOVERFLOW;
     return kvb_layer_peak(model, &kvb_size_engine_trtllm, ask, bytes) ||
                    kvb_add(bytes, kvb_ceil_div(held.kv_bytes, KEPT_FREE))
@@ -428,7 +359,10 @@ const kvb_size_engine kvb_size_engine_trtllm = {
     .batch = TOKENS,
     .beside = trtllm_beside,
     .least = true,
-    .allocate = trtllm_allocate,
+    .stored_why = TRTLLM_STORES,
+    .alike_why = TRTLLM_STORES,
+    .lack = trtllm_lack,
+    .layer = trtllm_layer,
 };
 
 /* ---- llama.cpp --------------------------------------------------------------------------------------------------- */
@@ -444,9 +378,6 @@ const kvb_size_engine kvb_size_engine_trtllm = {
  */
 enum { PAD = 256, UBATCH = 512, COPIES = 4 };
 
-/* Cache types of llama.cpp (common/arg.cpp). */
-static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1";
-
 /* Models with windows that llama.cpp ignores: load_arch_hparams of their architecture reads none (llama, qwen2, starcoder2
  * …), or switches it off (phi3, pull request 13676). */
 static const char windowless[] = "mistral mixtral starcoder2 phi3 phimoe qwen2 qwen2_moe qwen3";
@@ -456,31 +387,14 @@ bool kvb_llama_has_windows(const kvb_sized_model *model)
     return !kvb_names_have(windowless, model->type);
 }
 
-static int llama_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+static const char *llama_cpp_lack(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                                  char *text)
 {
-    const kvb_kv_format *unknown = !kvb_names_have(llama_stored, ask->k->name)   ? ask->k
-                                   : !kvb_names_have(llama_stored, ask->v->name) ? ask->v
-                                                                                 : NULL;
-
-    if (unknown) {
-        snprintf(why, why_bytes, "llama.cpp has no cache type %s", unknown->name);
-        return -ENOTSUP;
-    }
-    if (ask->tp > 1) {
-        snprintf(why, why_bytes, "llama.cpp divides the cache by layers (--pp), not by heads");
-        return -ENOTSUP;
-    }
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-
-        if (!g->sinks && g->every < 2)
-            continue;
-        snprintf(why, why_bytes,
-                 g->sinks ? "llama.cpp has no window that keeps the first tokens"
-                          : "how llama.cpp holds rows of several tokens is not modelled");
-        return -ENOTSUP;
-    }
-    return 0;
+    (void)model, (void)text;
+    return ask->tp > 1    ? "llama.cpp divides the cache by layers (--pp), not by heads"
+           : g->sinks     ? "llama.cpp has no window that keeps the first tokens"
+           : g->every > 1 ? "how llama.cpp holds rows of several tokens is not modelled"
+                          : NULL;
 }
 
 /* Cells of one layer for a sequence of n tokens. n must be below 2^63. */
@@ -509,34 +423,21 @@ static bool grows_in_llama(const kvb_sized_model *model, const kvb_sized_group *
     return kvb_sized_grows(model, g, ask->context) || ask->whole || !kvb_llama_has_windows(model);
 }
 
-static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out,
-                              char *why, size_t why_bytes)
+static int llama_cpp_layer(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                           kvb_size_layer *layer)
 {
-    uint64_t n = 0, per_token = 0, streams = ask->unified ? 1 : ask->sequences;
-    int error = llama_check(model, ask, why, why_bytes);
+    const bool grows = grows_in_llama(model, g, ask);
+    uint64_t n;
 
-    *out = (kvb_size_allocation){0};
-    if (!error)
-        error = cells_whole(ask, &n);
-    for (size_t i = 0; i < model->n_groups && !error; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-        bool grows = grows_in_llama(model, g, ask);
-        uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
-
-        error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
-        if (error)
-            break;
-        row += kvb_kv_row_bytes(ask->k, g->index_dim);
-        if (kvb_layer_state_bytes(g, ask, 4, 4, &state) ||
-            kvb_add(&out->kv_bytes, streams, layers, cells_of(g, grows, ask, n), row) ||
-            kvb_add(&out->state_bytes, ask->sequences, layers, drafts, state) ||
-            kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
-                    grows ? 1 : cells_of(g, grows, ask, UINT64_MAX / 2), row) ||
-            kvb_add(&out->fixed_bytes_per_sequence, layers, drafts, state))
-            error = -EOVERFLOW;
-    }
-    out->bytes_per_token = (double)per_token;
-    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+    if (cells_whole(ask, &n))
+        return -EOVERFLOW;
+    layer->row += kvb_kv_row_bytes(ask->k, g->index_dim);
+    layer->streams = ask->unified ? 1 : ask->sequences;
+    layer->cells = cells_of(g, grows, ask, n);
+    layer->tokens = grows;
+    layer->fixed_cells = grows ? 0 : cells_of(g, grows, ask, UINT64_MAX / 2);
+    layer->states = 1 + (uint64_t)ask->spec_depth;
+    return kvb_layer_state_bytes(g, ask, 4, 4, &layer->state);
 }
 
 /*
@@ -633,7 +534,8 @@ static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, u
 const kvb_size_engine kvb_size_engine_llama_cpp = {
     .name = "llama.cpp",
     .weights = "q8_0 q6_K q5_K_M q4_K_M q3_K_S q2_K",
-    .stored = llama_stored,
+    .stored = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1", /* common/arg.cpp */
+    .stored_why = "llama.cpp has no cache type ",
     .summary = "all at start: contexts padded to 256 cells, windows + micro-batch, states in f32",
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
     .batch = UBATCH,
@@ -641,7 +543,8 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
     .apart = true,
     .knows = 1 << KVB_SIZED_POOLED, /* of one token: an indexer's keys */
     .beside_source = "ggml-org/llama.cpp src/llama-context.cpp, sched_reserve; tools/server/server-context.cpp",
-    .allocate = llama_cpp_allocate,
+    .lack = llama_cpp_lack,
+    .layer = llama_cpp_layer,
 };
 
 /* ---- vLLM (v1) --------------------------------------------------------------------------------------------------- */
@@ -676,26 +579,14 @@ typedef struct spec {
     uint64_t block;       /* tokens of a block */
 } spec;
 
-/* Checks that K and V have one dtype (--kv-cache-dtype), that ranks divide the heads, and that there are no sinks. */
-static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+static const char *vllm_lack(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                             char *text)
 {
-    if (ask->k != ask->v) {
-        snprintf(why, why_bytes, "vLLM stores K and V in one dtype");
-        return -ENOTSUP;
-    }
-    if (!kvb_names_have(kvb_size_engine_vllm.stored, ask->k->name)) {
-        snprintf(why, why_bytes, "vLLM has no cache dtype %s", ask->k->name);
-        return -ENOTSUP;
-    }
-    for (size_t i = 0; i < model->n_groups; i++)
-        if (model->groups[i].heads % ask->tp) { /* config/model.py, verify_with_parallel_config */
-            snprintf(why, why_bytes, "vLLM wants --tp to divide the %u query heads", model->groups[i].heads);
-            return -ENOTSUP;
-        } else if (model->groups[i].sinks) {
-            snprintf(why, why_bytes, "vLLM has no window that keeps the first tokens");
-            return -ENOTSUP;
-        }
-    return 0;
+    (void)model;
+    if (g->heads % ask->tp == 0)
+        return g->sinks ? "vLLM has no window that keeps the first tokens" : NULL;
+    snprintf(text, KVB_LACK_TEXT, "vLLM wants --tp to divide the %u query heads", g->heads);
+    return text; /* config/model.py, verify_with_parallel_config */
 }
 
 /* --mamba-ssm-cache-dtype auto: the dtype that the config asks for (model_executor/models/config.py), else the model's. */
@@ -738,7 +629,6 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
     uint64_t block = ask->block ? ask->block : BLOCK, token = 0, state = 0;
     bool whole = false;
 
-    *n = 0;
     for (size_t i = 0; i < model->n_groups; i++)
         whole = whole || (ask->whole && kvb_sized_grows(model, &model->groups[i], ask->context));
     for (size_t i = 0; i < model->n_groups; i++) {
@@ -854,35 +744,16 @@ static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
     }
 }
 
-static int allocate_specs(const spec *specs, size_t n, const kvb_size_ask *ask, kvb_size_allocation *out)
-{
-    double per_token = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        const spec *s = &specs[i];
-        uint64_t *bytes = s->group->kind == KVB_SIZED_STATE ? &out->state_bytes : &out->kv_bytes;
-
-        if (kvb_add(bytes, ask->sequences, s->layers, blocks_of(s, ask, ask->context), s->page) ||
-            (!s->grows && kvb_add(&out->fixed_bytes_per_sequence, s->layers, blocks_of(s, ask, UINT64_MAX), s->page)))
-            return -EOVERFLOW;
-        per_token += s->grows ? (double)s->layers * (double)s->page / (double)s->block : 0;
-    }
-    out->bytes_per_token = per_token;
-    return 0;
-}
-
 /* Makes the specs and unifies them for the pool. specs: room for two per group. */
 static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, spec *specs, size_t *n, char *why,
                         size_t why_bytes)
 {
-    int error = format_check(model, ask, why, why_bytes);
-
-    if (!error && model->n_groups > GROUPS) {
+    *n = 0;
+    if (model->n_groups > GROUPS) {
         snprintf(why, why_bytes, "more than %d kinds of layers", GROUPS);
         return -ENOTSUP;
     }
-    if (!error)
-        error = specs_make(model, ask, specs, n, why, why_bytes);
+    int error = specs_make(model, ask, specs, n, why, why_bytes);
     return error ? error : pool_unify(specs, *n, ask->whole, why, why_bytes);
 }
 
@@ -892,9 +763,12 @@ static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, 
 {
     spec specs[2 * GROUPS];
     size_t n = 0;
+    kvb_size_allocation held;
     char why[256];
-    int error = specs_settle(model, ask, specs, &n, why, sizeof why);
+    int error = kvb_size_hold(&kvb_size_engine_vllm, model, ask, &held, why, sizeof why);
 
+    if (!error)
+        error = specs_settle(model, ask, specs, &n, why, sizeof why);
     fprintf(out, "%s%s\n", error ? " " : "", error ? why : "");
     for (size_t i = 0; i < n && !error; i++) {
         const spec *s = &specs[i];
@@ -917,13 +791,19 @@ static int vllm_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, 
                          size_t why_bytes)
 {
     spec specs[2 * GROUPS];
-    size_t n = 0;
+    size_t n;
     int error = specs_settle(model, ask, specs, &n, why, why_bytes);
 
-    *out = (kvb_size_allocation){0};
-    if (!error)
-        error = allocate_specs(specs, n, ask, out);
-    return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+    for (size_t i = 0; i < n && !error; i++) {
+        const spec *s = &specs[i];
+        uint64_t *bytes = s->group->kind == KVB_SIZED_STATE ? &out->state_bytes : &out->kv_bytes;
+
+        if (kvb_add(bytes, ask->sequences, s->layers, blocks_of(s, ask, ask->context), s->page) ||
+            (!s->grows && kvb_add(&out->fixed_bytes_per_sequence, s->layers, blocks_of(s, ask, UINT64_MAX), s->page)))
+            error = -EOVERFLOW;
+        out->bytes_per_token += s->grows ? (double)s->layers * (double)s->page / (double)s->block : 0;
+    }
+    return error;
 }
 
 /* Defaults of `vllm serve`: engine/arg_utils.py, get_batch_defaults. */
@@ -976,6 +856,9 @@ const kvb_size_engine kvb_size_engine_vllm = {
     .beside = vllm_beside,
     .beside_source = "vllm-project/vllm vllm/v1/worker/gpu_worker.py, determine_available_memory",
     .explain = vllm_explain,
+    .stored_why = "vLLM has no cache dtype ",
+    .alike_why = "vLLM stores K and V in one dtype",
+    .lack = vllm_lack,
     .knows = 1 << KVB_SIZED_CROSS,
     .allocate = vllm_allocate,
 };

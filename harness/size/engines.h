@@ -28,6 +28,10 @@ uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_
 int kvb_layer_row_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint64_t *bytes, char *why,
                         size_t why_bytes);
 
+/* Sums what engine->layer() keeps of each group. The errors of kvb_size_hold, but -EOVERFLOW without why. */
+int kvb_layers_sum(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                   kvb_size_allocation *out, char *why, size_t why_bytes);
+
 /* Bytes of one key of a sparse indexer: e4m3 with an f32 scale for each 128 elements, as in DeepSeek-V3.2's model code and
  * in vLLM (DeepseekV32IndexerCache). */
 uint64_t kvb_index_row_bytes(const kvb_sized_group *group);
@@ -72,8 +76,5 @@ uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
 uint64_t kvb_vllm_states(const kvb_size_ask *ask);
 uint64_t kvb_vllm_batches(const kvb_size_ask *ask);
 enum { KVB_VLLM_SAMPLER_BYTES = 43 };
-
-/* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
-int kvb_too_large(char *why, size_t why_bytes);
 
 #endif

@@ -202,7 +202,8 @@ int kvb_round_up(uint64_t *x, uint64_t to)
     return __builtin_mul_overflow(kvb_ceil_div(*x, to), to, x) ? -EOVERFLOW : 0;
 }
 
-int kvb_too_large(char *why, size_t why_bytes)
+/* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
+static int too_large(char *why, size_t why_bytes)
 {
     snprintf(why, why_bytes, "a size is above 64 bits");
     return -EOVERFLOW;
@@ -294,38 +295,18 @@ static uint64_t rows_kept(const kvb_sized_group *g, bool grows, uint64_t n)
     return g->kind == KVB_SIZED_POOLED ? n / g->every : grows || (n < most && g->kind != KVB_SIZED_CROSS) ? n : most;
 }
 
-static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
-                          size_t why_bytes)
+static int ideal_layer(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask,
+                       kvb_size_layer *layer)
 {
-    uint32_t plain = kvb_plain_bytes(model, ask);
-    uint64_t per_token = 0;
-    double pooled = 0;
+    const uint32_t plain = kvb_plain_bytes(model, ask);
+    const bool grows = kvb_sized_grows(model, g, ask->context);
 
-    *out = (kvb_size_allocation){0};
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-        uint64_t layers = kvb_layers_held(model, i, ask), row, state;
-        bool pools = g->kind == KVB_SIZED_POOLED;
-        bool grows = kvb_sized_grows(model, g, ask->context);
-        int error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
-
-        if (error)
-            return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
-        row += kvb_index_row_bytes(g);
-        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_config_dtype_bytes(ask->state) : plain, plain, &state) ||
-            kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, grows, ask->context), row) ||
-            kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
-            kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
-                    pools   ? 0
-                    : grows ? 1
-                            : rows_kept(g, false, UINT64_MAX),
-                    row) ||
-            kvb_add(&out->fixed_bytes_per_sequence, layers, 1 + (uint64_t)ask->spec_depth, state))
-            return kvb_too_large(why, why_bytes);
-        pooled += pools ? (double)layers * (double)row / g->every : 0;
-    }
-    out->bytes_per_token = (double)per_token + pooled;
-    return 0;
+    layer->row += kvb_index_row_bytes(g);
+    layer->cells = rows_kept(g, grows, ask->context);
+    layer->tokens = !grows ? 0 : g->kind == KVB_SIZED_POOLED ? g->every : 1;
+    layer->fixed_cells = grows ? 0 : rows_kept(g, false, UINT64_MAX);
+    layer->states = 1 + (uint64_t)ask->spec_depth;
+    return kvb_layer_state_bytes(g, ask, ask->state ? kvb_config_dtype_bytes(ask->state) : plain, plain, &layer->state);
 }
 
 const kvb_size_engine kvb_size_engine_ideal = {
@@ -333,7 +314,7 @@ const kvb_size_engine kvb_size_engine_ideal = {
     .summary = "every row and state that a later token may read, and nothing else",
     .source = "the definition of each kind of layer",
     .knows = 1 << KVB_SIZED_POOLED | 1 << KVB_SIZED_CROSS,
-    .allocate = ideal_allocate,
+    .layer = ideal_layer,
 };
 
 /* ---- totals, and limits of a budget ------------------------------------------------------------------------------ */
@@ -374,20 +355,74 @@ static uint64_t share_of_device(const kvb_size_engine *engine, const kvb_size_as
 static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
 
+int kvb_layers_sum(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                   kvb_size_allocation *out, char *why, size_t why_bytes)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < model->n_groups && !error; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        kvb_size_layer l = {
+            .layers = kvb_layers_held(model, i, ask), .streams = ask->sequences, .cells = ask->context, .tokens = 1};
+
+        error = kvb_layer_row_bytes(g, ask, &l.row, why, why_bytes);
+        if (!error)
+            error = engine->layer(model, g, ask, &l);
+        if (!error && (kvb_add(&out->kv_bytes, l.streams, l.cells, l.layers, l.row) ||
+                       kvb_add(&out->state_bytes, ask->sequences, l.layers, l.states, l.state) ||
+                       kvb_add(&out->fixed_bytes_per_sequence, l.layers, l.fixed_cells, l.row) ||
+                       kvb_add(&out->fixed_bytes_per_sequence, l.layers, l.states, l.state)))
+            error = -EOVERFLOW;
+        out->bytes_per_token += l.tokens > 0 ? (double)l.layers * (double)l.row / l.tokens : 0;
+    }
+    return error;
+}
+
+/* Why the engine cannot hold the model in the asked formats; NULL: it can. */
+static const char *lack_find(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                             char text[KVB_LACK_TEXT])
+{
+    const kvb_kv_format *const formats_of[] = {ask->k, ask->v};
+    const char *lack = NULL;
+
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        const char *why = engine->pooled_why && g->every > 1 ? engine->pooled_why : NULL;
+
+        if ((g->kind != KVB_SIZED_POOLED && g->kind != KVB_SIZED_CROSS) || engine->knows >> g->kind & 1)
+            continue;
+        snprintf(text, KVB_LACK_TEXT, "how %.20s holds %s is not modelled%s%s", engine->name, g->name, why ? ": " : "",
+                 why ? why : "");
+        return text;
+    }
+    if (engine->alike_why && ask->k != ask->v)
+        return engine->alike_why;
+    for (size_t i = 0; i < 2 && engine->stored; i++)
+        if (!kvb_names_have(engine->stored, formats_of[i]->name)) {
+            const size_t n = strlen(engine->stored_why);
+            snprintf(text, KVB_LACK_TEXT, "%s%s", engine->stored_why,
+                     engine->stored_why[n - 1] == ' ' ? formats_of[i]->name : "");
+            return text;
+        }
+    for (size_t i = 0; i < model->n_groups && engine->lack && !lack; i++)
+        lack = engine->lack(model, &model->groups[i], ask, text);
+    return lack;
+}
+
 int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
                   kvb_size_allocation *out, char *why, size_t why_bytes)
 {
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
+    char text[KVB_LACK_TEXT];
+    const char *lack = lack_find(engine, model, ask, text);
 
-        if ((g->kind == KVB_SIZED_POOLED || g->kind == KVB_SIZED_CROSS) && !(engine->knows >> g->kind & 1)) {
-            snprintf(why, why_bytes, "how %.20s holds %s is not modelled%s%s", engine->name, g->name,
-                     engine->pooled_why && g->every > 1 ? ": " : "",
-                     engine->pooled_why && g->every > 1 ? engine->pooled_why : "");
-            return -ENOTSUP;
-        }
+    *out = (kvb_size_allocation){0};
+    if (lack) {
+        snprintf(why, why_bytes, "%s", lack);
+        return -ENOTSUP;
     }
-    return engine->allocate(model, ask, out, why, why_bytes);
+    int error = engine->allocate ? engine->allocate(model, ask, out, why, why_bytes)
+                                 : kvb_layers_sum(engine, model, ask, out, why, why_bytes);
+    return error == -EOVERFLOW ? too_large(why, why_bytes) : error;
 }
 
 int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms,
@@ -431,7 +466,7 @@ static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, con
     return kvb_add(&out->draft_bytes, draft.weight_bytes) || kvb_add(&out->draft_bytes, draft.held.kv_bytes) ||
                    kvb_add(&out->draft_bytes, draft.held.state_bytes) ||
                    (engine->apart && kvb_add(&out->draft_bytes, draft.activation_bytes))
-               ? kvb_too_large(why, why_bytes)
+               ? too_large(why, why_bytes)
                : 0;
 }
 
@@ -448,7 +483,7 @@ static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *en
         return error;
     if (engine->beside ? engine->beside(model, ask, &out->activation_bytes)
                        : kvb_layer_peak(model, engine, ask, &out->activation_bytes))
-        return kvb_too_large(why, why_bytes);
+        return too_large(why, why_bytes);
     if (terms->draft && (error = draft_add(engine, ask, terms, out, why, why_bytes)))
         return error;
     const uint64_t parts[] = {out->held.kv_bytes, out->held.state_bytes, out->weight_bytes, out->runtime_bytes,
@@ -456,11 +491,11 @@ static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *en
     out->total_bytes = out->activation_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (kvb_add(&out->total_bytes, parts[i]))
-            return kvb_too_large(why, why_bytes);
+            return too_large(why, why_bytes);
     unsigned __int128 margin = ((unsigned __int128)out->total_bytes * terms->margin + 99999) / 100000;
 
     if (margin > UINT64_MAX || kvb_add(&out->total_bytes, (uint64_t)margin))
-        return kvb_too_large(why, why_bytes);
+        return too_large(why, why_bytes);
     out->margin_bytes = (uint64_t)margin;
     return 0;
 }
@@ -522,7 +557,8 @@ static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_e
         kvb_size_engine least = *engine;
 
         least.costly = false;
-        least.allocate = kvb_size_engine_ideal.allocate;
+        least.allocate = NULL;
+        least.layer = kvb_size_engine_ideal.layer;
         bad = largest_that_fits(model, &least, ask, at, cap, terms) + 1;
     }
     for (int tries = 0; bad - good > 1; tries++) {

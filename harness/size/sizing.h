@@ -71,6 +71,19 @@ typedef struct kvb_size_allocation {
     uint64_t state_bytes;              /* recurrent states and convolutions of all sequences */
 } kvb_size_allocation;
 
+/* What an engine keeps of one group's layers on a rank: streams x cells rows in each layer, and states of each sequence. */
+typedef struct kvb_size_layer {
+    uint64_t layers;
+    uint64_t row; /* bytes */
+    uint64_t streams, cells;
+    double tokens;        /* of a long sequence for one row more; 0: its rows do not grow */
+    uint64_t fixed_cells; /* rows of a sequence that do not grow */
+    uint64_t states;      /* of a sequence in a layer */
+    uint64_t state;       /* bytes of one */
+} kvb_size_layer;
+
+#define KVB_LACK_TEXT 256u
+
 /* An engine's rules of allocation. */
 typedef struct kvb_size_engine {
     char name[24]; /* a word of --engine, with the version if one is asked for: "vllm@0.24" */
@@ -81,8 +94,10 @@ typedef struct kvb_size_engine {
     const char *pooled_why;   /* why rows of several tokens are not modelled; NULL: no source describes them */
     uint32_t version;         /* for kvb_size_ask.version, in a copy of the engine for a version */
     const char *stored;       /* formats that it stores, separated by spaces; NULL: all */
-    const char *weights;      /* words of --weights that it serves, the largest first; NULL: not suggested */
-    uint32_t batch;           /* default for the most tokens of one forward pass; 0: one for each sequence */
+    const char *stored_why; /* why it does not store another one; after a blank at its end follows the format's name */
+    const char *alike_why;  /* why K and V must have one format; NULL: they need not */
+    const char *weights;    /* words of --weights that it serves, the largest first; NULL: not suggested */
+    uint32_t batch;         /* default for the most tokens of one forward pass; 0: one for each sequence */
     uint64_t (*batch_on)(const kvb_device *device); /* the same if it depends on the device, which can be NULL */
     uint32_t fraction; /* most of a device, in thousandths; --gpu-memory-utilization changes it. 0: all, fixed */
     /* Memory besides weights and context during a pass, as the engine's code makes or reserves it. NULL: the least that
@@ -97,14 +112,22 @@ typedef struct kvb_size_engine {
     uint32_t most_sequences, most_tokens; /* limits for any amount of memory; 0: none */
     uint32_t knows;                       /* set of 1 << kind: of POOLED and CROSS, the kinds with known allocation */
     bool costly; /* allocate() plays a history, and takes no less than ideal: limits are searched below ideal's, in
-                    few tries */
-    /* A longer context or more sequences must not take less. 0; -ENOTSUP with why: this engine has no such layer or
-     * format; -EOVERFLOW. */
+                  * few tries */
+    /* Why the engine cannot hold such layers; NULL: it can. text [KVB_LACK_TEXT]: for a reason with numbers. */
+    const char *(*lack)(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask,
+                        char *text);
+    /* Changes the part of a layer that kvb_layers_sum has begun: held layers, bytes of a row, a stream for each sequence
+     * with a cell for each token. 0 or -EOVERFLOW. */
+    int (*layer)(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask,
+                 kvb_size_layer *layer);
+    /* In place of the sum over layers. A longer context or more sequences must not take less. 0; -ENOTSUP with why;
+     * -EOVERFLOW. NULL: kvb_layers_sum. */
     int (*allocate)(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                     size_t why_bytes);
 } kvb_size_engine;
 
-/* Calls allocate() if the engine's allocation of all kinds of the model's layers is known; else -ENOTSUP with why. */
+/* What the engine allocates for rows and states. 0; -ENOTSUP with why: this engine has no such layer or format, or its
+ * allocation is not known; -EOVERFLOW with why. */
 int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
                   kvb_size_allocation *out, char *why, size_t why_bytes);
 
@@ -158,7 +181,7 @@ typedef struct kvb_size {
 } kvb_size;
 
 /* Computes all terms. Unknown weights count as 0; the caller must say so. Without a budget both limits are 0. Errors are
- * those of allocate(). */
+ * those of kvb_size_hold. */
 int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                      const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
 

@@ -223,7 +223,7 @@ int kvb_size_explain(const kvb_sized_model *m, const kvb_size_ask *ask, FILE *ou
         notes_print(m, (int)i, "    ", out);
         layer_print(m, &m->groups[i], ask, out);
     }
-    if (kvb_size_engine_ideal.allocate(m, ask, &whole, why, sizeof why) == 0)
+    if (kvb_size_hold(&kvb_size_engine_ideal, m, ask, &whole, why, sizeof why) == 0)
         fprintf(out, "  together: %s B a token, and %s B a sequence\n",
                 kvb_whole_text((uint64_t)whole.bytes_per_token).text,
                 kvb_whole_text(whole.fixed_bytes_per_sequence).text);

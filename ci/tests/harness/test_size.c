@@ -352,7 +352,7 @@ static void published_windows(void **state)
                                       .k = kvb_kv_format_find("bf16"),
                                       .v = kvb_kv_format_find("bf16")};
             kvb_size_allocation held, ideal;
-            assert_int_equal(kvb_size_engine_ideal.allocate(model, &ask, &ideal, why, sizeof why), 0);
+            assert_int_equal(kvb_size_hold(&kvb_size_engine_ideal, model, &ask, &ideal, why, sizeof why), 0);
             if (kvb_size_engine_kvbench.allocate(model, &ask, &held, why, sizeof why))
                 fail_msg("%s", why);
             assert_true(held.bytes_per_token - ideal.bytes_per_token ==

@@ -144,7 +144,7 @@ static void test_facts(void **state)
 
         model_of(f, &model);
         print_message("# %s, %s, %s\n", f->model, f->engine->name, f->kv);
-        assert_int_equal(f->engine->allocate(&model, &ask, &got, why, sizeof why), 0);
+        assert_int_equal(kvb_size_hold(f->engine, &model, &ask, &got, why, sizeof why), 0);
         assert_true(got.bytes_per_token == f->per_token);
         assert_int_equal(got.fixed_bytes_per_sequence, f->fixed);
         assert_int_equal(got.kv_bytes, f->kv_bytes);
@@ -182,7 +182,7 @@ static void test_ranks_and_drafts(void **state)
         ask.pp = cases[i].pp;
         ask.spec_depth = cases[i].depth;
         ask.mtp = cases[i].mtp;
-        assert_int_equal(cases[i].f->engine->allocate(&model, &ask, &got, why, sizeof why), 0);
+        assert_int_equal(kvb_size_hold(cases[i].f->engine, &model, &ask, &got, why, sizeof why), 0);
         assert_int_equal(got.kv_bytes + got.state_bytes, cases[i].bytes);
     }
 }
@@ -242,7 +242,7 @@ static void test_refused(void **state)
 
         model_of(&cases[i].f, &model);
         ask.tp = cases[i].tp;
-        assert_int_equal(cases[i].f.engine->allocate(&model, &ask, &got, why, sizeof why), cases[i].error);
+        assert_int_equal(kvb_size_hold(cases[i].f.engine, &model, &ask, &got, why, sizeof why), cases[i].error);
         assert_string_equal(why, cases[i].why);
     }
 }

@@ -329,7 +329,7 @@ static void test_families(void **state)
             cases[i].fields);
         if (kvb_sized_model_read(text, strlen(text), cases[i].type, &model, why, sizeof why))
             fail_msg("%s", why);
-        assert_int_equal(kvb_size_engine_ideal.allocate(model, &ask, &got, why, sizeof why), 0);
+        assert_int_equal(kvb_size_hold(&kvb_size_engine_ideal, model, &ask, &got, why, sizeof why), 0);
         if (got.bytes_per_token != cases[i].token || got.fixed_bytes_per_sequence != cases[i].fixed)
             fail_msg("%s: %g B a token and %ju B a sequence, expected %g and %ju", cases[i].type, got.bytes_per_token,
                      (uintmax_t)got.fixed_bytes_per_sequence, cases[i].token, (uintmax_t)cases[i].fixed);

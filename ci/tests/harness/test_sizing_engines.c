@@ -194,7 +194,7 @@ static void test_whole_windows(void **state)
         assert_int_equal(computed(model, engines[i], &ask).held.kv_bytes, 24 * 2048UL * (8192 + more[i]));
     kvb_sized_model_free(model);
     model = built_in("Qwen3.5-9B");
-    assert_int_equal(kvb_size_engine_vllm.allocate(model, &ask, &held, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_size_hold(&kvb_size_engine_vllm, model, &ask, &held, why, sizeof why), -ENOTSUP);
     assert_string_equal(why, "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
     kvb_sized_model_free(model);
 }
@@ -374,7 +374,7 @@ static void test_refused(void **state)
         kvb_size_allocation got;
 
         ask.tp = cases[i].tp;
-        assert_int_equal(cases[i].engine->allocate(model, &ask, &got, why, sizeof why), -ENOTSUP);
+        assert_int_equal(kvb_size_hold(cases[i].engine, model, &ask, &got, why, sizeof why), -ENOTSUP);
         assert_string_equal(why, cases[i].why);
         kvb_sized_model_free(model);
     }
