@@ -57,11 +57,26 @@ typedef struct kvb_sized_model_note {
     char *source; /* "num_key_value_heads", "num_attention_heads (num_key_value_heads is absent)", "layer_types" … */
 } kvb_sized_model_note;
 
-/* Exact numbers of parameters, by part (weights.h says which tensors a part has). */
+/* Parts of the weights (weights.h says which tensors each has). */
+typedef enum kvb_weights_part {
+    KVB_WEIGHTS_EMBEDDING,
+    KVB_WEIGHTS_OUTPUT,
+    KVB_WEIGHTS_ATTENTION,
+    KVB_WEIGHTS_MIXER,
+    KVB_WEIGHTS_DENSE,
+    KVB_WEIGHTS_EXPERTS,
+    KVB_WEIGHTS_SHARED,
+    KVB_WEIGHTS_ROUTER,
+    KVB_WEIGHTS_NORMS,
+    KVB_WEIGHTS_OTHER,
+    KVB_WEIGHTS_PARTS
+} kvb_weights_part;
+
+/* Exact numbers of parameters. */
 typedef struct kvb_sized_parameters {
     bool known;
     char why[160]; /* not known: the missing field or rule; known: the parts that are left out, or "" */
-    uint64_t embedding, output, attention, mixer, dense, experts, shared_experts, router, norms, other, total;
+    uint64_t part[KVB_WEIGHTS_PARTS], total;
 } kvb_sized_parameters;
 
 typedef struct kvb_sized_model {

@@ -588,19 +588,9 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
         snprintf(out->why, sizeof out->why, "%s", sum.why);
         return sum.err == -ENOENT ? 0 : sum.err;
     }
-    const uint64_t *p = sum.parts;
-    *out = (kvb_sized_parameters){.known = true,
-                                  .embedding = p[KVB_WEIGHTS_EMBEDDING],
-                                  .output = p[KVB_WEIGHTS_OUTPUT],
-                                  .attention = p[KVB_WEIGHTS_ATTENTION],
-                                  .mixer = p[KVB_WEIGHTS_MIXER],
-                                  .dense = p[KVB_WEIGHTS_DENSE],
-                                  .experts = p[KVB_WEIGHTS_EXPERTS],
-                                  .shared_experts = p[KVB_WEIGHTS_SHARED],
-                                  .router = p[KVB_WEIGHTS_ROUTER],
-                                  .norms = p[KVB_WEIGHTS_NORMS],
-                                  .other = p[KVB_WEIGHTS_OTHER],
-                                  .total = total};
+    out->known = true;
+    out->total = total;
+    memcpy(out->part, sum.parts, sizeof out->part);
     left_out(&sum, false, out->why, sizeof out->why);
     return 0;
 }
@@ -823,23 +813,19 @@ int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_
     const bool alone = part == parts;
     if (!all->known)
         return rank_fail(-ENOTSUP, why, why_bytes, "the number of parameters is not known: ", all->why);
-    const uint64_t stage = share(layers, part, parts);
-    const uint64_t attention =
-        lesser(all->attention, share(all->attention, 1, tp) + (tp > 1 ? replicated_kv(model, tp) : 0));
-    const bool embedding_most = all->embedding >= all->output; /* which of the two ends is larger */
+    const bool embedding_most = all->part[KVB_WEIGHTS_EMBEDDING] >= all->part[KVB_WEIGHTS_OUTPUT]; /* of the two ends */
+    const int larger = embedding_most ? KVB_WEIGHTS_EMBEDDING : KVB_WEIGHTS_OUTPUT;
     *rank = *all;
-    rank->embedding = alone || embedding_most ? share(all->embedding, 1, tp) : 0;
-    rank->output = alone || !embedding_most ? share(all->output, 1, tp) : 0;
-    rank->attention = share(attention, stage, layers);
-    rank->mixer = share(share(all->mixer, 1, tp), stage, layers);
-    rank->dense = share(share(all->dense, 1, tp), stage, layers);
-    rank->experts = share(share(all->experts, 1, tp), stage, layers);
-    rank->shared_experts = share(share(all->shared_experts, 1, tp), stage, layers);
-    rank->router = share(all->router, stage, layers);
-    rank->norms = share(all->norms, stage, layers);
-    rank->other = share(all->other, stage, layers);
-    rank->total = rank->embedding + rank->output + rank->attention + rank->mixer + rank->dense + rank->experts +
-                  rank->shared_experts + rank->router + rank->norms + rank->other;
+    rank->total = 0;
+    for (int p = 0; p < KVB_WEIGHTS_PARTS; p++) {
+        uint64_t own = p < KVB_WEIGHTS_ROUTER ? share(all->part[p], 1, tp) : all->part[p];
+        if (p == KVB_WEIGHTS_ATTENTION && tp > 1)
+            own = lesser(all->part[p], own + replicated_kv(model, tp));
+        rank->part[p] = p > KVB_WEIGHTS_OUTPUT ? share(own, share(layers, part, parts), layers)
+                        : alone || p == larger ? own
+                                               : 0;
+        rank->total += rank->part[p];
+    }
     return 0;
 }
 

@@ -3,10 +3,10 @@
  * The memory of a model's weights. For a known architecture the config gives the shape of every tensor, so the number of
  * parameters is exact. Bytes follow from a dtype, from a number that the user gives, or from the published form.
  *
- * Parts of kvb_sized_parameters, by their division in tensor parallelism:
+ * Parts, by their division in tensor parallelism:
  *   embedding, output     by rows of the vocabulary; output is 0 if it is tied to the embedding
  *   attention, mixer      by heads: projections with their biases (mixer: Mamba, DeltaNet, KDA, lightning, RWKV)
- *   dense, experts, shared_experts   by their width
+ *   dense, experts, shared   by their width
  *   router, norms, other  not divided; router: scores of experts, heads or pools; other: position tables, low-rank
  *                         inputs of MLA (q_a, kv_a), a sparse indexer …
  * total is their sum, for the language model alone, without vision and audio towers and layers for multi-token prediction;

@@ -12,20 +12,6 @@
 
 /* ---- the sum ------------------------------------------------------------------------------------------ */
 
-typedef enum kvb_weights_part {
-    KVB_WEIGHTS_EMBEDDING,
-    KVB_WEIGHTS_OUTPUT,
-    KVB_WEIGHTS_ATTENTION,
-    KVB_WEIGHTS_MIXER,
-    KVB_WEIGHTS_DENSE,
-    KVB_WEIGHTS_EXPERTS,
-    KVB_WEIGHTS_SHARED,
-    KVB_WEIGHTS_ROUTER,
-    KVB_WEIGHTS_NORMS,
-    KVB_WEIGHTS_OTHER,
-    KVB_WEIGHTS_PARTS
-} kvb_weights_part;
-
 struct kvb_weights_sum;
 /* Bytes of one published tensor of rows x cols (a vector: 1 x n). */
 typedef uint64_t (*kvb_tensor_bytes)(const struct kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows,

@@ -1,45 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: parameters of published models, and bytes of quantised ones, are counted exactly; words of --weights; ranks;
  * refusals and their reasons. */
-#include <errno.h>
-
-#include "ci/tests/tests.h"
+#include "ci/tests/harness/sized.h"
+#include "harness/size/weights.h"
 #include "weights_models.h"
 
-/* Makes a row's model with its config; the caller frees model->config. */
-static void model_make(kvb_sized_model *model, uint32_t layers, const kvb_sized_group *groups, const char *fields)
+/* A model with another value of a field. Takes the value. */
+static kvb_sized_model *changed(const char *name, const char *field, json_t *value)
 {
-    char text[2048];
-    snprintf(text, sizeof text, "{%s}", fields);
-    for (char *c = text; *c; c++)
-        *c = *c == '\'' ? '"' : *c;
-    *model = (kvb_sized_model){
-        .name = "test", .architecture = "", .dtype = "bf16", .n_layers = layers, .groups = (kvb_sized_group *)groups};
-    while (model->n_groups < 3 && groups[model->n_groups].n)
-        model->n_groups++;
-    model->config = json_loads(text, 0, NULL);
-    assert_non_null(model->config);
-    const char *type = json_string_value(json_object_get(model->config, "model_type"));
-    model->type = (char *)(type ? type : "");
-    model->hidden = (uint32_t)json_integer_value(json_object_get(model->config, "hidden_size"));
+    kvb_sized_model *model = built_in(name), *other;
+
+    json_object_set_new(model->config, field, value);
+    other = read_json(name, model->config);
+    kvb_sized_model_free(model);
+    return other;
 }
 
-static const struct published *published_find(const char *name)
+static uint64_t published_bytes(const kvb_sized_model *model)
 {
-    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
-        if (strcmp(published[i].name, name) == 0)
-            return &published[i];
-    fail_msg("no row %s", name);
-    return NULL;
-}
+    uint64_t bytes;
 
-/* Finds a published row and reads its parameters. */
-static void row_read(const char *name, kvb_sized_model *model)
-{
-    const struct published *row = published_find(name);
-    model_make(model, row->layers, row->groups, row->config);
-    assert_int_equal(kvb_sized_parameters_read(model->config, model, &model->parameters), 0);
-    assert_true(model->parameters.known);
+    if (kvb_weights_published(model->config, model, false, &bytes, why, sizeof why))
+        fail_msg("%s: %s", model->name, why);
+    return bytes;
 }
 
 static void published_parameters_are_met(void **state)
@@ -47,18 +30,18 @@ static void published_parameters_are_met(void **state)
     int wrong = 0;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct published *row = &published[i];
-        kvb_sized_model model;
-        kvb_sized_parameters p;
-        model_make(&model, row->layers, row->groups, row->config);
-        if (kvb_sized_parameters_read(model.config, &model, &p) || !p.known || p.total != row->parameters) {
-            print_error("%s: %llu parameters, expected %llu (%s) %s\n", row->name, (unsigned long long)p.total,
-                        (unsigned long long)row->parameters, row->source, p.why);
+        kvb_sized_model *model = row->config ? read_text(row->config) : built_in(row->name);
+        const kvb_sized_parameters *p = &model->parameters;
+        uint64_t total = 0;
+        if (!p->known || p->total != row->parameters) {
+            print_error("%s: %llu parameters, expected %llu (%s) %s\n", row->name, (unsigned long long)p->total,
+                        (unsigned long long)row->parameters, row->source, p->why);
             wrong++;
         }
-        assert_int_equal(p.embedding + p.output + p.attention + p.mixer + p.dense + p.experts + p.shared_experts +
-                             p.router + p.norms + p.other,
-                         p.total);
-        json_decref(model.config);
+        for (int part = 0; part < KVB_WEIGHTS_PARTS; part++)
+            total += p->part[part];
+        assert_int_equal(total, p->total);
+        kvb_sized_model_free(model);
     }
     assert_int_equal(wrong, 0);
 }
@@ -66,33 +49,28 @@ static void published_parameters_are_met(void **state)
 /* A small nvidia/Llama-3_3-Nemotron-Super-49B-v1: layers of three kinds, counted by hand. */
 static void blocks_that_do_nothing_have_no_tensors(void **state)
 {
-    static const kvb_sized_group groups[3] = {FULL(1, 8, 2, 64), NONE(2)};
-    kvb_sized_model model;
-    kvb_sized_parameters p;
-    model_make(&model, 3, groups,
-               "'model_type':'nemotron-nas','hidden_size':512,'vocab_size':100,'block_configs':["
-               "{'attention':{'no_op':false,'n_heads_in_group':4},'ffn':{'ffn_mult':2.625,'no_op':false}},"
-               "{'attention':{'no_op':true},'ffn':{'ffn_mult':0.5,'no_op':false}},"
-               "{'attention':{'no_op':true},'ffn':{'no_op':true}}]");
-    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
-    assert_true(p.known);
-    assert_int_equal(p.attention, 2 * 512 * 512 + 2 * 512 * 128);
-    assert_int_equal(p.dense,
+    kvb_sized_model *model =
+        read_text("{'model_type':'nemotron-nas','hidden_size':512,'num_hidden_layers':3,'num_attention_heads':8,"
+                  "'vocab_size':100,'block_configs':["
+                  "{'attention':{'no_op':false,'n_heads_in_group':4},'ffn':{'ffn_mult':2.625,'no_op':false}},"
+                  "{'attention':{'no_op':true},'ffn':{'ffn_mult':0.5,'no_op':false}},"
+                  "{'attention':{'no_op':true},'ffn':{'no_op':true}}]}");
+    const uint64_t *part = model->parameters.part;
+    assert_true(model->parameters.known);
+    assert_int_equal(part[KVB_WEIGHTS_ATTENTION], 2 * 512 * 512 + 2 * 512 * 128);
+    assert_int_equal(part[KVB_WEIGHTS_DENSE],
                      3 * 512 * (1024 + 256)); /* 2/3 * 2.625 * 512 = 896, and 170.7, rounded up to multiples of 256 */
-    assert_int_equal(p.norms, 512 * (1 + 3));
-    json_decref(model.config);
+    assert_int_equal(part[KVB_WEIGHTS_NORMS], 512 * (1 + 3));
+    kvb_sized_model_free(model);
 }
 
 static void widths_are_added_layer_by_layer(void **state)
 {
-    static const kvb_sized_group groups[3] = {FULL(3, 8, 2, 64)};
-    kvb_sized_model model;
-    kvb_sized_parameters p;
-    model_make(&model, 3, groups,
-               "'model_type':'llama','hidden_size':512,'vocab_size':100,'intermediate_size':[1024,256,512]");
-    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
-    assert_int_equal(p.dense, 3 * 512 * (1024 + 256 + 512));
-    json_decref(model.config);
+    kvb_sized_model *model =
+        read_text("{'model_type':'llama','hidden_size':512,'num_hidden_layers':3,'num_attention_heads':8,"
+                  "'num_key_value_heads':2,'vocab_size':100,'intermediate_size':[1024,256,512]}");
+    assert_int_equal(model->parameters.part[KVB_WEIGHTS_DENSE], 3 * 512 * (1024 + 256 + 512));
+    kvb_sized_model_free(model);
 }
 
 /* The Hub's account of deepseek-ai/DeepSeek-V3: BF16 3918786560, F8_E4M3 680571043840, F32 41555600 elements. Its layer
@@ -101,32 +79,31 @@ static void widths_are_added_layer_by_layer(void **state)
 static void published_bytes_of_deepseek_v3_are_met(void **state)
 {
     const uint64_t hub = UINT64_C(680571043840) + 2 * UINT64_C(3918786560) + 4 * UINT64_C(41555600);
-    const struct published *row = published_find("DeepSeek-V3");
-    const kvb_sized_group groups[3] = {MLA(62, 128, 0)};
-    char config[1024], why[200];
-    kvb_sized_model model;
-    uint64_t bytes;
-    snprintf(config, sizeof config,
-             "%s,'quantization_config':{'quant_method':'fp8','fmt':'e4m3','weight_block_size':[128,128]}", row->config);
-    model_make(&model, 62, groups, config);
-    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
     const uint64_t own = UINT64_C(2) * 129280 * 7168 + UINT64_C(2) * 7168 * 7168 + 3 * 7168;
-    assert_int_equal(bytes + 2 * own, hub);
-    json_decref(model.config);
+    kvb_sized_model *model = changed("DeepSeek-V3", "num_hidden_layers", json_integer(62));
+    assert_int_equal(published_bytes(model) + 2 * own, hub);
+    kvb_sized_model_free(model);
 }
 
 /* model.safetensors.index.json of openai/gpt-oss-20b: "total_size": 13761264768. */
 static void published_bytes_of_gpt_oss_are_met(void **state)
 {
-    const struct published *row = published_find("gpt-oss-20b");
-    char config[1024], why[200];
-    kvb_sized_model model;
-    uint64_t bytes;
-    snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'mxfp4'}", row->config);
-    model_make(&model, row->layers, row->groups, config);
-    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, UINT64_C(13761264768));
-    json_decref(model.config);
+    kvb_sized_model *model = built_in("gpt-oss-20b");
+    assert_int_equal(published_bytes(model), UINT64_C(13761264768));
+    kvb_sized_model_free(model);
+}
+
+/* A llama of layers with two heads, as the next two tests count by hand. */
+static kvb_sized_model *quantised(int layers, const char *quantization)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text,
+             "{'model_type':'llama','hidden_size':256,'num_hidden_layers':%d,'num_attention_heads':2,"
+             "'num_key_value_heads':1,'vocab_size':100,'intermediate_size':512,'torch_dtype':'bfloat16',"
+             "'quantization_config':{%s}}",
+             layers, quantization);
+    return read_text(text);
 }
 
 /* One layer: q and o of 256 x 256, k and v of 128 x 256, gate and up of 512 x 256, down of 256 x 512; 2 x 100 x 256 and
@@ -170,23 +147,16 @@ static void quantised_bytes_follow_the_config(void **state)
         {"'quant_method':'fp8','modules_to_not_convert':['strange']", PLAIN + 2 * (ATTENTION + DENSE)},
         {"'quant_method':'gptq','bits':4", 0},
     };
-    static const kvb_sized_group groups[] = {FULL(1, 2, 1, 128), {0}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[1024], why[160] = "";
-        kvb_sized_model model;
+        kvb_sized_model *model = quantised(1, cases[i].quantization);
         uint64_t bytes;
-        snprintf(text, sizeof text,
-                 "'model_type':'llama','hidden_size':256,'vocab_size':100,'intermediate_size':512,"
-                 "'quantization_config':{%s}",
-                 cases[i].quantization);
-        model_make(&model, 1, groups, text);
-        int err = kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why);
+        int err = kvb_weights_published(model->config, model, false, &bytes, why, sizeof why);
         if (err != (cases[i].bytes ? 0 : -ENOTSUP) || (!err && bytes != cases[i].bytes))
-            fail_msg("%s: %llu bytes, expected %llu: %s", text, (unsigned long long)bytes,
+            fail_msg("%s: %llu bytes, expected %llu: %s", cases[i].quantization, (unsigned long long)bytes,
                      (unsigned long long)cases[i].bytes, why);
         assert_non_null(strstr(why, err ? "is not known" : "at most"));
-        json_decref(model.config);
+        kvb_sized_model_free(model);
     }
 }
 
@@ -210,23 +180,16 @@ static void names_leave_out_what_they_match(void **state)
         {"'model.layers.7.self_attn.indexer.weights_proj','model.layers.7.mlp.gate'", 0, 0},
         {"'strange'", 12, 12},
     };
-    static const kvb_sized_group groups[] = {FULL(12, 2, 1, 128), {0}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[1024], why[160] = "";
-        kvb_sized_model model;
-        uint64_t bytes, codes = 12 * (ATTENTION + DENSE) + cases[i].attention * ATTENTION + cases[i].dense * DENSE;
+        char text[512];
+        uint64_t codes = 12 * (ATTENTION + DENSE) + cases[i].attention * ATTENTION + cases[i].dense * DENSE;
         uint64_t scales = 8 * ((12 - cases[i].attention) * 4 + (12 - cases[i].dense) * 3);
-        snprintf(text, sizeof text,
-                 "'model_type':'llama','hidden_size':256,'vocab_size':100,'intermediate_size':512,"
-                 "'quantization_config':{'quant_method':'fp8','modules_to_not_convert':[%s]}",
-                 cases[i].names);
-        model_make(&model, 12, groups, text);
-        assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
-        if (bytes != codes + scales + VECTORS)
-            fail_msg("%s: %llu bytes, expected %llu", cases[i].names, (unsigned long long)bytes,
-                     (unsigned long long)(codes + scales + VECTORS));
-        json_decref(model.config);
+        snprintf(text, sizeof text, "'quant_method':'fp8','modules_to_not_convert':[%s]", cases[i].names);
+        kvb_sized_model *model = quantised(12, text);
+        if (published_bytes(model) != codes + scales + VECTORS)
+            fail_msg("%s: not %llu bytes", cases[i].names, (unsigned long long)(codes + scales + VECTORS));
+        kvb_sized_model_free(model);
     }
 }
 
@@ -251,10 +214,8 @@ static void lists_by_layers_leave_experts_quantised(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kvb_sized_model *model;
-        uint64_t bytes;
-        char why[160], name[128];
-        assert_int_equal(kvb_sized_model_built_in(cases[i].model, &model, why, sizeof why), 0);
+        kvb_sized_model *model = built_in(cases[i].model);
+        char name[128];
         json_t *quantization = json_loads(cases[i].quantization, 0, NULL), *list = json_array();
         for (size_t k = 0; k < 4 && cases[i].names[k]; k++)
             for (uint32_t layer = 0; layer < 79; layer++) {
@@ -265,9 +226,9 @@ static void lists_by_layers_leave_experts_quantised(void **state)
             }
         json_object_set_new(quantization, "ignore", list);
         json_object_set_new(model->config, "quantization_config", quantization);
-        assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
-        if ((double)bytes < cases[i].least || (double)bytes > cases[i].most)
-            fail_msg("%s: %llu bytes", cases[i].model, (unsigned long long)bytes);
+        const double bytes = (double)published_bytes(model);
+        if (bytes < cases[i].least || bytes > cases[i].most)
+            fail_msg("%s: %.0f bytes", cases[i].model, bytes);
         kvb_sized_model_free(model);
     }
 }
@@ -277,27 +238,23 @@ static void lists_by_layers_leave_experts_quantised(void **state)
 static void vision_towers_are_counted_or_named(void **state)
 {
     static const char config[] =
-        "{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{"
-        "\"hidden_size\":2560,\"intermediate_size\":10240,\"num_hidden_layers\":34,\"num_attention_heads\":8,"
-        "\"num_key_value_heads\":4,\"head_dim\":256,\"sliding_window\":1024,\"vocab_size\":262208},"
-        "\"torch_dtype\":\"bfloat16\",\"vision_config\":{\"hidden_size\":1152,\"image_size\":896,"
-        "\"intermediate_size\":4304,\"model_type\":\"siglip_vision_model\",\"num_hidden_layers\":27,"
-        "\"patch_size\":14,\"vision_use_head\":false}}";
-    char text[sizeof config], why[200];
-    kvb_sized_model *model;
-    uint64_t bytes;
+        "{'model_type':'gemma3','architectures':['Gemma3ForConditionalGeneration'],'text_config':{"
+        "'hidden_size':2560,'intermediate_size':10240,'num_hidden_layers':34,'num_attention_heads':8,"
+        "'num_key_value_heads':4,'head_dim':256,'sliding_window':1024,'vocab_size':262208},"
+        "'torch_dtype':'bfloat16','vision_config':{'hidden_size':1152,'image_size':896,"
+        "'intermediate_size':4304,'model_type':'siglip_vision_model','num_hidden_layers':27,"
+        "'patch_size':14,'vision_use_head':false}}";
+    char text[sizeof config];
+    kvb_sized_model *model = read_text(config);
 
-    assert_int_equal(kvb_sized_model_read(config, strlen(config), "F", &model, why, sizeof why), 0);
-    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, 2 * UINT64_C(4300079472));
+    assert_int_equal(published_bytes(model), 2 * UINT64_C(4300079472));
     assert_string_equal(why, "");
     assert_string_equal(model->parameters.why, "without the vision tower");
     kvb_sized_model_free(model);
     memcpy(text, config, sizeof text);
     memcpy(strstr(text, "siglip"), "strang", 6);
-    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), 0);
-    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, 2 * UINT64_C(3880263168));
+    model = read_text(text);
+    assert_int_equal(published_bytes(model), 2 * UINT64_C(3880263168));
     assert_string_equal(why, "without the vision tower");
     kvb_sized_model_free(model);
 }
@@ -357,17 +314,9 @@ static void vision_towers_of_other_models(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[1536], why[200];
-        kvb_sized_model *model;
-        uint64_t bytes;
+        kvb_sized_model *model = read_text(cases[i].config);
 
-        snprintf(text, sizeof text, "%s", cases[i].config);
-        for (char *c = text; *c; c++)
-            *c = *c == '\'' ? '"' : *c;
-        if (kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why))
-            fail_msg("%s", why);
-        if (kvb_weights_published(model->config, model, false, &bytes, why, sizeof why) || *why ||
-            bytes != 2 * cases[i].parameters)
+        if (published_bytes(model) != 2 * cases[i].parameters || *why)
             fail_msg("%s: %s", model->type, why);
         kvb_sized_model_free(model);
     }
@@ -378,104 +327,91 @@ static void quantised_bytes_of_minimax_m2_5(void **state)
 {
     const uint64_t parameters = 228689764864,
                    plain = 2 * 200064UL * 3072 + 62 * (3072 * 256 + 256) + (2 * 62 + 1) * 3072 + 62 * (6144 + 1024);
-    kvb_sized_model *model;
-    uint64_t bytes;
-    char why[160];
+    kvb_sized_model *model = built_in("MiniMax-M2.5");
 
-    assert_int_equal(kvb_sized_model_built_in("MiniMax-M2.5", &model, why, sizeof why), 0);
-    assert_int_equal(model->parameters.total, parameters);
-    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, parameters + plain + 4 * (228703644928 - parameters));
+    assert_int_equal(published_bytes(model), parameters + plain + 4 * (228703644928 - parameters));
     kvb_sized_model_free(model);
 }
 
 static void published_bytes_are_the_dtype_s_or_refused(void **state)
 {
-    const struct published *row = published_find("Qwen3-8B");
-    char config[1024], why[200];
-    kvb_sized_model model;
+    static const char *const dtypes[] = {"bf16", "", "f32"};
+    kvb_sized_model *model = built_in("Qwen3-8B");
     uint64_t bytes;
-    model_make(&model, row->layers, row->groups, row->config);
-    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, 2 * row->parameters);
-    model.dtype[0] = '\0';
-    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, 2 * row->parameters);
-    snprintf(model.dtype, sizeof model.dtype, "f32");
-    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, 4 * row->parameters);
-    json_decref(model.config);
-    snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'awq'}", row->config);
-    model_make(&model, row->layers, row->groups, config);
-    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), -ENOTSUP);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(model->dtype, sizeof model->dtype, "%s", dtypes[i]);
+        assert_int_equal(published_bytes(model), (i == 2 ? 4 : 2) * model->parameters.total);
+    }
+    kvb_sized_model_free(model);
+    model = changed("Qwen3-8B", "quantization_config", unquoted("{'quant_method':'awq'}"));
+    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), -ENOTSUP);
     assert_non_null(strstr(why, "quantization_config (awq)"));
-    json_decref(model.config);
+    kvb_sized_model_free(model);
 }
 
 static void unknown_or_wrong_fields_are_named(void **state)
 {
-    static const kvb_sized_group groups[3] = {FULL(2, 4, 2, 16)};
+    static kvb_sized_group group = {.n = 2, .heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16};
     static const struct {
         const char *config;
         int err;
         const char *why;
     } cases[] = {
-        {"'model_type':'llama','hidden_size':64,'vocab_size':100", 0, "intermediate_size is missing"},
-        {"'model_type':'strange','hidden_size':64", 0, "are not known"},
-        {"'model_type':'llama','intermediate_size':100,'vocab_size':100", 0, "hidden_size is missing"},
-        {"'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'intermediate_size':9,'n_routed_experts':4", 0,
+        {"{'model_type':'llama','hidden_size':64,'vocab_size':100}", 0, "intermediate_size is missing"},
+        {"{'model_type':'strange','hidden_size':64}", 0, "are not known"},
+        {"{'model_type':'llama','intermediate_size':100,'vocab_size':100}", 0, "hidden_size is missing"},
+        {"{'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'intermediate_size':9,'n_routed_experts':4}", 0,
          "first_k_dense_replace is missing"},
-        {"'model_type':'glm4_moe','hidden_size':64,'vocab_size':100,'attention_bias':true", 0,
+        {"{'model_type':'glm4_moe','hidden_size':64,'vocab_size':100,'attention_bias':true}", 0,
          "use_qk_norm is missing"},
-        {"'model_type':'minimax','hidden_size':64,'vocab_size':100,'shared_intermediate_size':7", 0,
+        {"{'model_type':'minimax','hidden_size':64,'vocab_size':100,'shared_intermediate_size':7}", 0,
          "shared_intermediate_size"},
-        {"'model_type':'phi','hidden_size':64,'vocab_size':100,'intermediate_size':9,'qk_layernorm':true", 0,
+        {"{'model_type':'phi','hidden_size':64,'vocab_size':100,'intermediate_size':9,'qk_layernorm':true}", 0,
          "qk_layernorm"},
-        {"'model_type':'llama','hidden_size':0,'vocab_size':100,'intermediate_size':9", -EINVAL, "hidden_size"},
-        {"'model_type':'llama','hidden_size':64,'vocab_size':-1,'intermediate_size':9", -EINVAL, "vocab_size"},
-        {"'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':'9'", -EINVAL,
+        {"{'model_type':'llama','hidden_size':0,'vocab_size':100,'intermediate_size':9}", -EINVAL, "hidden_size"},
+        {"{'model_type':'llama','hidden_size':64,'vocab_size':-1,'intermediate_size':9}", -EINVAL, "vocab_size"},
+        {"{'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':'9'}", -EINVAL,
          "intermediate_size"},
-        {"'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':9.5", -EINVAL,
+        {"{'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':9.5}", -EINVAL,
          "intermediate_size"},
-        {"'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':9,'attention_bias':1", -EINVAL,
+        {"{'model_type':'llama','hidden_size':64,'vocab_size':100,'intermediate_size':9,'attention_bias':1}", -EINVAL,
          "attention_bias"},
-        {"'model_type':'qwen3_moe','hidden_size':64,'vocab_size':100,'num_experts':4,'decoder_sparse_step':0", -EINVAL,
-         "decoder_sparse_step"},
-        {"'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'n_routed_experts':4,'mlp_layer_types':['dense'"
-         "]",
+        {"{'model_type':'qwen3_moe','hidden_size':64,'vocab_size':100,'num_experts':4,'decoder_sparse_step':0}",
+         -EINVAL, "decoder_sparse_step"},
+        {"{'model_type':'deepseek_v3','hidden_size':64,'vocab_size':100,'n_routed_experts':4,'mlp_layer_types':['dense'"
+         "]}",
          -EINVAL, "mlp_layer_types"},
-        {"'model_type':'nemotron-nas','hidden_size':64,'vocab_size':100,'block_configs':[{}]", -EINVAL,
+        {"{'model_type':'nemotron-nas','hidden_size':64,'vocab_size':100,'block_configs':[{}]}", -EINVAL,
          "block_configs"},
-        {"'model_type':'llama','hidden_size':1099511627776,'vocab_size':1099511627776,'intermediate_size':9",
+        {"{'model_type':'llama','hidden_size':1099511627776,'vocab_size':1099511627776,'intermediate_size':9}",
          -EOVERFLOW, "overflow"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kvb_sized_model model;
+        json_t *config = unquoted(cases[i].config);
+        const char *type = json_string_value(json_object_get(config, "model_type"));
+        const kvb_sized_model model = {.type = (char *)type, .n_layers = 2, .groups = &group, .n_groups = 1};
         kvb_sized_parameters p;
-        model_make(&model, 2, groups, cases[i].config);
-        assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), cases[i].err);
+        assert_int_equal(kvb_sized_parameters_read(config, &model, &p), cases[i].err);
         assert_false(p.known);
         if (!strstr(p.why, cases[i].why))
             fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].config, p.why, cases[i].why);
-        json_decref(model.config);
+        json_decref(config);
     }
 }
 
 static void known_parameters_say_what_is_not_in_them(void **state)
 {
-    const struct published *row = published_find("Gemma-4-26B-A4B");
-    kvb_sized_model model;
+    kvb_sized_model *model = built_in("Llama-3.1-8B");
     kvb_sized_parameters p;
-    model_make(&model, row->layers, row->groups, row->config);
-    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
-    assert_string_equal(p.why, "");
-    model.architecture = "Gemma4ForConditionalGeneration";
-    model.mtp_layers = 1;
-    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
+    assert_string_equal(model->parameters.why, "");
+    kvb_sized_model_free(model);
+    model = built_in("gemma-4-26B-A4B");
+    model->mtp_layers = 1;
+    assert_int_equal(kvb_sized_parameters_read(model->config, model, &p), 0);
     assert_true(p.known);
     assert_non_null(strstr(p.why, "vision"));
     assert_non_null(strstr(p.why, "multi-token"));
-    json_decref(model.config);
+    kvb_sized_model_free(model);
 }
 
 static void words_give_bytes(void **state)
@@ -523,7 +459,6 @@ static void words_give_bytes(void **state)
         {"GiB", -EINVAL, 0},
         {".", -EINVAL, 0},
     };
-    char why[300];
     uint64_t bytes;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         why[0] = '\0';
@@ -543,48 +478,45 @@ static void ranks_hold_their_share(void **state)
     const uint64_t words = UINT64_C(128256) * 4096, qo = UINT64_C(32) * 2 * 4096 * 4096,
                    kv = UINT64_C(32) * 2 * 4096 * 1024;
     const uint64_t dense = UINT64_C(32) * 3 * 4096 * 14336, norms = 65 * 4096;
-    kvb_sized_model model;
+    kvb_sized_model *model = built_in("Llama-3.1-8B");
     kvb_sized_parameters rank;
-    char why[200];
     uint64_t bytes;
-    row_read("Llama-3.1-8B", &model);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 1, &rank, why, sizeof why), 0);
-    assert_memory_equal(&rank, &model.parameters, sizeof rank);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 8, 1, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(model, 1, 1, 1, &rank, why, sizeof why), 0);
+    assert_memory_equal(&rank, &model->parameters, sizeof rank);
+    assert_int_equal(kvb_sized_parameters_rank(model, 8, 1, 1, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, (2 * words + qo + kv + dense) / 8 + norms);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 32, 1, 1, &rank, why, sizeof why),
+    assert_int_equal(kvb_sized_parameters_rank(model, 32, 1, 1, &rank, why, sizeof why),
                      0); /* 4 ranks share a KV head */
     assert_int_equal(rank.total, (2 * words + qo + dense) / 32 + kv / 8 + norms);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 4, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(model, 1, 1, 4, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, words + (qo + kv + dense) / 4 + (norms + 3) / 4);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
-    assert_int_equal(rank.dense, dense / 32 * 7);
-    assert_int_equal(kvb_weights_rank(&model, 2 * model.parameters.total, 8, 1, 1, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(model, 1, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
+    assert_int_equal(rank.part[KVB_WEIGHTS_DENSE], dense / 32 * 7);
+    assert_int_equal(kvb_weights_rank(model, 2 * model->parameters.total, 8, 1, 1, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * ((2 * words + qo + kv + dense) / 8 + norms));
-    assert_int_equal(kvb_sized_parameters_rank(&model, 0, 1, 1, &rank, why, sizeof why), -EINVAL);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 33, &rank, why, sizeof why), -EINVAL);
-    model.parameters.known = false;
-    assert_int_equal(kvb_weights_rank(&model, 100, 1, 1, 1, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(model, 0, 1, 1, &rank, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_sized_parameters_rank(model, 1, 1, 33, &rank, why, sizeof why), -EINVAL);
+    model->parameters.known = false;
+    assert_int_equal(kvb_weights_rank(model, 100, 1, 1, 1, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 100);
-    assert_int_equal(kvb_weights_rank(&model, 100, 2, 1, 1, &bytes, why, sizeof why), -ENOTSUP);
-    json_decref(model.config);
+    assert_int_equal(kvb_weights_rank(model, 100, 2, 1, 1, &bytes, why, sizeof why), -ENOTSUP);
+    kvb_sized_model_free(model);
 }
 
 /* MLA's low-rank inputs, norms and routers are on every rank. */
 static void what_is_not_divided_is_whole_on_a_rank(void **state)
 {
-    kvb_sized_model model;
+    kvb_sized_model *model = built_in("DeepSeek-V3");
+    const uint64_t *all = model->parameters.part;
     kvb_sized_parameters rank;
-    char why[200];
-    row_read("DeepSeek-V3", &model);
-    assert_int_equal(model.parameters.other, UINT64_C(61) * 7168 * (1536 + 576));
-    assert_int_equal(kvb_sized_parameters_rank(&model, 16, 1, 1, &rank, why, sizeof why), 0);
-    assert_int_equal(rank.other, model.parameters.other);
-    assert_int_equal(rank.router, model.parameters.router);
-    assert_int_equal(rank.norms, model.parameters.norms);
-    assert_int_equal(rank.experts, model.parameters.experts / 16);
-    assert_int_equal(rank.attention, model.parameters.attention / 16);
-    json_decref(model.config);
+    assert_int_equal(all[KVB_WEIGHTS_OTHER], UINT64_C(61) * 7168 * (1536 + 576));
+    assert_int_equal(kvb_sized_parameters_rank(model, 16, 1, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(rank.part[KVB_WEIGHTS_OTHER], all[KVB_WEIGHTS_OTHER]);
+    assert_int_equal(rank.part[KVB_WEIGHTS_ROUTER], all[KVB_WEIGHTS_ROUTER]);
+    assert_int_equal(rank.part[KVB_WEIGHTS_NORMS], all[KVB_WEIGHTS_NORMS]);
+    assert_int_equal(rank.part[KVB_WEIGHTS_EXPERTS], all[KVB_WEIGHTS_EXPERTS] / 16);
+    assert_int_equal(rank.part[KVB_WEIGHTS_ATTENTION], all[KVB_WEIGHTS_ATTENTION] / 16);
+    kvb_sized_model_free(model);
 }
 
 int main(void)
