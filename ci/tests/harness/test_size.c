@@ -4,9 +4,7 @@
  * keep. --verify compares counted bytes with allocated ones, and reports differences. Rows have the bytes that `size`
  * counts.
  */
-#include <errno.h>
-
-#include "ci/tests/tests.h"
+#include "ci/tests/harness/sized.h"
 #include "caches/pools/rows.h"
 #include "harness/size/cache_model.h"
 
@@ -116,7 +114,6 @@ static void a_model_of_many_kinds(void **state)
     const kvb_size_asked asked = {.pools = pools, .n_pools = 2, .context = 200, .sequences = 3};
     static kvb_model m;
     kvb_size_verdicts v = {0};
-    char why[200];
     size_t none = 0;
     assert_int_equal(kvb_size_cache_model(&model, 0, NULL, &m, why, sizeof why), 0);
     assert_int_equal(m.n_groups, 5);
@@ -173,7 +170,6 @@ static uint64_t played(const kvb_cache_type *cache, const kvb_model *model, uint
 {
     kvb_allocator allocator = {0};
     kvb_cache *c = NULL;
-    char why[200];
     const uint32_t step = chunk > sequences ? chunk : sequences;
     uint32_t *ids = calloc(step, sizeof *ids);
     const kvb_cache_options options = {.capacity = sequences * context,
@@ -241,7 +237,6 @@ static void the_engine_is_its_cache(void **state)
         kvb_sized_model model = {.name = "small", .groups = groups};
         static kvb_model m;
         kvb_size_allocation held;
-        char why[200];
         if (kinds & ATTENDS)
             groups[model.n_groups++] = full(3, 8, 2, 32);
         if (kinds & SCANS)
@@ -287,7 +282,6 @@ static void known_sum(void **state)
                                        .counted = true};
     kvb_cache *c;
     kvb_attend_spec spec;
-    char why[200];
     const uint32_t position = 100;
     const float row[128] = {0};
     assert_int_equal(kvb_cache_open(&kvb_cache_contiguous, &model, &options, &c, why, sizeof why), 0);
@@ -323,10 +317,8 @@ static void published_windows(void **state)
     const kvb_size_asked asked = {.caches = caches, .pools = &pools, .n_pools = 1, .growths = growths, .n_growths = 2};
     static kvb_model m;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        kvb_sized_model *model;
+        kvb_sized_model *model = built_in(models[i].name);
         kvb_size_verdicts v = {0};
-        char why[200] = "";
-        assert_int_equal(kvb_sized_model_built_in(models[i].name, &model, why, sizeof why), 0);
         assert_int_equal(kvb_size_cache_model(model, 0, NULL, &m, why, sizeof why), 0);
         assert_int_equal(m.n_groups, 2);
         for (uint32_t g = 0; g < 2; g++) {
@@ -345,12 +337,7 @@ static void published_windows(void **state)
         }
         free(v.at);
         for (uint32_t k = 0; k < 4; k++) {
-            const kvb_size_ask ask = {.context = k / 2 ? 131072 : 32768,
-                                      .sequences = k % 2 ? 16 : 1,
-                                      .tp = 1,
-                                      .pp = 1,
-                                      .k = kvb_kv_format_find("bf16"),
-                                      .v = kvb_kv_format_find("bf16")};
+            const kvb_size_ask ask = ask_of(k / 2 ? 131072 : 32768, k % 2 ? 16 : 1, "bf16");
             kvb_size_allocation held, ideal;
             assert_int_equal(kvb_size_hold(&kvb_size_engine_ideal, model, &ask, &ideal, why, sizeof why), 0);
             if (kvb_size_engine_kvbench.allocate(model, &ask, &held, why, sizeof why))
@@ -396,7 +383,6 @@ static void a_difference_is_told(void **state)
                                       .n_growths = 1,
                                       .context = modest ? 110 : 66};
         kvb_size_verdicts v = {0};
-        char why[200];
         odd.type.name = "odd";
         if (modest)
             odd.type.bytes = modest_bytes;
@@ -429,7 +415,6 @@ static void what_the_engine_refuses(void **state)
          "kvbench has no pool of format fp8_ds_mla"},
     };
     kvb_size_allocation held;
-    char why[200];
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &asks[i].ask, &held, why, sizeof why), -ENOTSUP);
         assert_string_equal(why, asks[i].why);
@@ -448,7 +433,6 @@ static void rows_as_sizing_counts_them(void **state)
 {
     static const uint32_t dims[] = {64, 80, 96, 128, 192, 576};
     uint32_t n = 0;
-    char why[160];
     const kvb_kv_format *f;
     for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
         const kvb_pool_type *pool = kvb_size_pool_find(f->name);
@@ -469,13 +453,10 @@ static void what_fits_is_found_in_few_steps(void **state)
     const char *name;
 
     for (size_t i = 0; (name = kvb_sized_model_name(i)); i++) {
-        kvb_sized_model *model;
-        char why[256];
+        kvb_sized_model *model = built_in(name);
 
-        assert_int_equal(kvb_sized_model_built_in(name, &model, why, sizeof why), 0);
         for (uint64_t budget = (uint64_t)1 << 36; budget <= (uint64_t)1 << 50; budget <<= 7) {
-            const kvb_kv_format *f16 = kvb_kv_format_find("f16");
-            const kvb_size_ask ask = {.context = 32768, .sequences = 1, .k = f16, .v = f16, .tp = 1, .pp = 1};
+            const kvb_size_ask ask = ask_of(32768, 1, "f16");
             const kvb_size_terms terms = {.budget = budget};
             const uint64_t before = kvb_size_steps_played();
             kvb_size size;

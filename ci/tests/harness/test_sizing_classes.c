@@ -1,24 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: a field that a config.json lacks has the default of the configuration class in transformers; a field that a
  * class does not read is inert only for that class; published files give the same layers as the built-in facts. */
-#include <errno.h>
-#include <jansson.h>
-
-#include "ci/tests/tests.h"
-#include "harness/size/sizing.h"
-
-static char why[512];
-
-static kvb_sized_model *read_json(const char *name, json_t *config)
-{
-    kvb_sized_model *model;
-    char *text = json_dumps(config, 0);
-
-    if (kvb_sized_model_read(text, strlen(text), name, &model, why, sizeof why) != 0)
-        fail_msg("%s", why);
-    free(text);
-    return model;
-}
+#include "ci/tests/harness/sized.h"
 
 /* The first group that keeps rows. */
 static const kvb_sized_group *rows_of(const kvb_sized_model *model)
@@ -36,6 +19,18 @@ static json_t *bare(const char *type, uint32_t heads)
 {
     return json_pack("{s:s, s:i, s:i, s:i}", "model_type", type, "hidden_size", HIDDEN, "num_hidden_layers", 8,
                      "num_attention_heads", (int)heads);
+}
+
+/* Reads a config, which must fail for this reason. Takes the config. */
+static void refused(json_t *config, const char *reason)
+{
+    kvb_sized_model *model;
+    char *text = json_dumps(config, 0);
+
+    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, reason));
+    free(text);
+    json_decref(config);
 }
 
 /* What transformers' classes give: src/transformers/models/MODEL/configuration_MODEL.py at 008e5743 (mistral 001f85b3,
@@ -106,14 +101,7 @@ static void test_null(void **state)
 /* A default that does not divide the heads is refused, with the class's name. */
 static void test_default_refused(void **state)
 {
-    json_t *config = bare("glm4_moe", 4);
-    kvb_sized_model *model;
-    char *text = json_dumps(config, 0);
-
-    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, "8 KV heads do not divide the 4 heads"));
-    free(text);
-    json_decref(config);
+    refused(bare("glm4_moe", 4), "8 KV heads do not divide the 4 heads");
 }
 
 /* vLLM's chatglm.py: multi_query_group_num if multi_query_attention else num_attention_heads. */
@@ -136,14 +124,9 @@ static void test_multi_query(void **state)
 static void test_inert(void **state)
 {
     json_t *config = bare("llama", 32);
-    kvb_sized_model *model;
 
     json_object_set_new(config, "attention_chunk_size", json_integer(128));
-    char *text = json_dumps(config, 0);
-    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, "attention_chunk_size: set, but llama has no such field"));
-    free(text);
-    json_decref(config);
+    refused(config, "attention_chunk_size: set, but llama has no such field");
 }
 
 /* Gemma4TextConfig: "Forcing last layer to full_attention". */
@@ -170,11 +153,9 @@ static void test_published(void **state)
     assert_non_null(file);
     for (; (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL)); n++) {
         const char *name = json_string_value(json_object_get(line, "name"));
-        kvb_sized_model *own = read_json(name, json_object_get(line, "config")), *model;
+        kvb_sized_model *own = read_json(name, json_object_get(line, "config")), *model = built_in(name);
 
         assert_non_null(json_string_value(json_object_get(line, "source")));
-        if (kvb_sized_model_built_in(name, &model, why, sizeof why) != 0)
-            fail_msg("%s", why);
         assert_int_equal(own->n_groups, model->n_groups);
         for (size_t g = 0; g < own->n_groups; g++)
             if (memcmp(&own->groups[g], &model->groups[g], sizeof *own->groups) != 0)
@@ -207,9 +188,7 @@ static void test_spelled(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kvb_sized_model *model, *own;
-        if (kvb_sized_model_built_in(cases[i].model, &model, why, sizeof why) != 0)
-            fail_msg("%s", why);
+        kvb_sized_model *model = built_in(cases[i].model), *own;
         json_t *config = json_deep_copy(model->config), *list = json_array();
         const char *pattern = json_string_value(json_object_get(config, "hybrid_override_pattern"));
         for (; pattern && *pattern; pattern++)
@@ -245,13 +224,13 @@ static void test_spelled(void **state)
 static void test_families(void **state)
 {
 #define MLA                                                                                                            \
-    "\"kv_lora_rank\": 512, \"q_lora_rank\": 128, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, "               \
-    "\"v_head_dim\": 128"
+    "'kv_lora_rank': 512, 'q_lora_rank': 128, 'qk_rope_head_dim': 64, 'qk_nope_head_dim': 128, "                       \
+    "'v_head_dim': 128"
 #define ROW    (2 * 4 * 128 * 2)
 #define LATENT ((512 + 64) * 2)
 #define KDA(k, f)                                                                                                      \
-    "\"linear_attn_config\": {\"num_heads\": 2, \"head_dim\": 8, \"short_conv_kernel_size\": 4, \"kda_layers\": " k    \
-    ", \"full_attn_layers\": " f "}"
+    "'linear_attn_config': {'num_heads': 2, 'head_dim': 8, 'short_conv_kernel_size': 4, 'kda_layers': " k              \
+    ", 'full_attn_layers': " f "}"
     static const struct {
         const char *type, *fields;
         double token;
@@ -262,73 +241,64 @@ static void test_families(void **state)
         {"ernie4_5_vl_moe_text", "", 4 * ROW, 0},
         {"bailing_moe", "", 4 * ROW, 0},
         {"bailing_moe_v2", "", 4 * ROW, 0},
-        {"bailing_moe_linear", "\"layer_group_size\": 3", 2 * ROW,
+        {"bailing_moe_linear", "'layer_group_size': 3", 2 * ROW,
          2 * 16 * 128 * 128 * 2}, /* the others are full layers */
-        {"bailing_hybrid", "\"layer_group_size\": 3, " MLA, 2 * LATENT, 2 * 16 * 128 * 128 * 2},
+        {"bailing_hybrid", "'layer_group_size': 3, " MLA, 2 * LATENT, 2 * 16 * 128 * 128 * 2},
         {"apertus", "", 4 * ROW, 0},
-        {"dots1", "\"sliding_window\": 8, \"max_window_layers\": 3", 3 * ROW, 8 * ROW},
-        {"longcat_flash", "\"num_layers\": 28, " MLA, 56 * LATENT, 0},
-        {"mimo", "\"use_sliding_window\": false, \"sliding_window\": 8, \"max_window_layers\": 2", 4 * ROW, 0},
-        {"phi4mm", "\"sliding_window\": 262144", 0, 4UL * 262144 * ROW},
+        {"dots1", "'sliding_window': 8, 'max_window_layers': 3", 3 * ROW, 8 * ROW},
+        {"longcat_flash", "'num_layers': 28, " MLA, 56 * LATENT, 0},
+        {"mimo", "'use_sliding_window': false, 'sliding_window': 8, 'max_window_layers': 2", 4 * ROW, 0},
+        {"phi4mm", "'sliding_window': 262144", 0, 4UL * 262144 * ROW},
         {"glm4v_text", "", 4 * ROW, 0},
         {"glm4v_moe_text", "", 4 * ROW, 0},
         {"qwen3_omni_moe_text", "", 4 * ROW, 0},
         {"step3p7",
-         "\"sliding_window\": 8, \"num_nextn_predict_layers\": 1, \"layer_types\": [\"full_attention\", "
-         "\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"sliding_attention\"], "
-         "\"attention_other_setting\": {\"num_attention_heads\": 24, \"num_attention_groups\": 8, \"head_dim\": 128}",
+         "'sliding_window': 8, 'num_nextn_predict_layers': 1, 'layer_types': ['full_attention', "
+         "'sliding_attention', 'full_attention', 'sliding_attention', 'sliding_attention'], "
+         "'attention_other_setting': {'num_attention_heads': 24, 'num_attention_groups': 8, 'head_dim': 128}",
          2 * ROW, 2 * 8 * 2 * ROW},
         {"laguna",
-         "\"sliding_window\": 8, \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
-         "\"sliding_attention\"], \"num_attention_heads_per_layer\": [16, 16, 16, 24]",
+         "'sliding_window': 8, 'layer_types': ['full_attention', 'full_attention', 'full_attention', "
+         "'sliding_attention'], 'num_attention_heads_per_layer': [16, 16, 16, 24]",
          3 * ROW, 8 * ROW},
         {"deepseek_v4",
-         "\"compress_ratios\": [0, 4, 128, 0], \"sliding_window\": 8, \"num_key_value_heads\": 1, \"head_dim\": 512",
+         "'compress_ratios': [0, 4, 128, 0], 'sliding_window': 8, 'num_key_value_heads': 1, 'head_dim': 512",
          (1024 + 132) / 4. + 1024 / 128., 4 * 8 * 1024 + 4 * (8 * 4 * 640 + 128 * 2 * 512)},
         {"deepseek_v4",
-         "\"layer_types\": [\"sliding_attention\", \"compressed_sparse_attention\", \"heavily_compressed_attention\", "
-         "\"sliding_attention\"], \"sliding_window\": 8, \"num_key_value_heads\": 1, \"head_dim\": 512",
+         "'layer_types': ['sliding_attention', 'compressed_sparse_attention', 'heavily_compressed_attention', "
+         "'sliding_attention'], 'sliding_window': 8, 'num_key_value_heads': 1, 'head_dim': 512",
          (1024 + 132) / 4. + 1024 / 128., 4 * 8 * 1024 + 4 * (8 * 4 * 640 + 128 * 2 * 512)},
-        {"glm_moe_dsa", MLA ", \"index_head_dim\": 128, \"index_topk_freq\": 2, \"index_skip_topk_offset\": 1",
+        {"glm_moe_dsa", MLA ", 'index_head_dim': 128, 'index_topk_freq': 2, 'index_skip_topk_offset': 1",
          4 * LATENT + 2 * 132, 0},
-        {"glm_moe_dsa", MLA ", \"index_head_dim\": 128, \"index_topk_freq\": 2", 4 * LATENT + 3 * 132, 0},
+        {"glm_moe_dsa", MLA ", 'index_head_dim': 128, 'index_topk_freq': 2", 4 * LATENT + 3 * 132, 0},
         {"glm5_next",
-         MLA ", " KDA("[0, 1, 2]",
-                      "[3]") ", \"index_dsa_use_layernorm\": true, \"index_head_dim\": 128, \"index_kpool\": 4",
+         MLA ", " KDA("[0, 1, 2]", "[3]") ", 'index_dsa_use_layernorm': true, 'index_head_dim': 128, 'index_kpool': 4",
          LATENT + 132 / 4., 3 * (2 * 8 * 8 * 4 + 3 * 3 * 16 * 2)},
         {"kimi_linear", MLA ", " KDA("[1, 2, 3]", "[4]"), LATENT, 3 * (2 * 8 * 8 * 4 + 3 * 3 * 16 * 2)},
         {"inkling_text",
-         "\"local_layer_ids\": [0, 1, 2], \"sliding_window_size\": 8, \"swa_num_attention_heads\": 16, "
-         "\"swa_num_key_value_heads\": 8, \"conv_kernel_size\": 4",
+         "'local_layer_ids': [0, 1, 2], 'sliding_window_size': 8, 'swa_num_attention_heads': 16, "
+         "'swa_num_key_value_heads': 8, 'conv_kernel_size': 4",
          ROW, 3 * 8 * 2 * ROW + 3 * 2 * (3 * (2 * 1024 + 2 * 2048) + 2 * 512 + 2 * 2048)},
-        {"bart", "\"decoder_layers\": 2, \"decoder_attention_heads\": 16, \"is_encoder_decoder\": true", 2 * 4 * ROW,
+        {"bart", "'decoder_layers': 2, 'decoder_attention_heads': 16, 'is_encoder_decoder': true", 2 * 4 * ROW,
          2UL * 1048576 * 4 * ROW},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[2048];
-        kvb_sized_model *model;
-        const kvb_size_ask ask = {.context = 4096,
-                                  .sequences = 1,
-                                  .k = kvb_kv_format_find("bf16"),
-                                  .v = kvb_kv_format_find("bf16"),
-                                  .tp = 1,
-                                  .pp = 1};
+        const kvb_size_ask ask = ask_of(4096, 1, "bf16");
         kvb_size_allocation got;
 
-        snprintf(
-            text, sizeof text,
-            "{\"model_type\": \"%s\", \"hidden_size\": 2048, %s\"num_attention_heads\": 16, %s %s \"vocab_size\": 99, "
-            "\"torch_dtype\": \"bfloat16\", \"max_position_embeddings\": 1048576%s%s}",
-            cases[i].type,
-            strstr(cases[i].fields, "_layers\": 2,") || strstr(cases[i].fields, "num_layers")
-                ? ""
-                : "\"num_hidden_layers\": 4, ",
-            strstr(cases[i].fields, "num_key_value_heads\": 1") ? "" : "\"num_key_value_heads\": 4, ",
-            strstr(cases[i].fields, "head_dim\": 512") ? "" : "\"head_dim\": 128, ", *cases[i].fields ? ", " : "",
-            cases[i].fields);
-        if (kvb_sized_model_read(text, strlen(text), cases[i].type, &model, why, sizeof why))
-            fail_msg("%s", why);
+        snprintf(text, sizeof text,
+                 "{'model_type': '%s', 'hidden_size': 2048, %s'num_attention_heads': 16, %s %s 'vocab_size': 99, "
+                 "'torch_dtype': 'bfloat16', 'max_position_embeddings': 1048576%s%s}",
+                 cases[i].type,
+                 strstr(cases[i].fields, "_layers': 2,") || strstr(cases[i].fields, "num_layers")
+                     ? ""
+                     : "'num_hidden_layers': 4, ",
+                 strstr(cases[i].fields, "num_key_value_heads': 1") ? "" : "'num_key_value_heads': 4, ",
+                 strstr(cases[i].fields, "head_dim': 512") ? "" : "'head_dim': 128, ", *cases[i].fields ? ", " : "",
+                 cases[i].fields);
+        kvb_sized_model *model = read_text(text);
         assert_int_equal(kvb_size_hold(&kvb_size_engine_ideal, model, &ask, &got, why, sizeof why), 0);
         if (got.bytes_per_token != cases[i].token || got.fixed_bytes_per_sequence != cases[i].fixed)
             fail_msg("%s: %g B a token and %ju B a sequence, expected %g and %ju", cases[i].type, got.bytes_per_token,

@@ -1,28 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows engines' own rules by numbers that they logged: memory of a pass beside the context, unified caches, ranks and
  * drafts of recurrent layers, device defaults, and refusals. */
-#include <errno.h>
-
-#include "ci/tests/tests.h"
-#include "harness/size/sizing.h"
-
-static char why[512];
-
-static kvb_sized_model *built_in(const char *name)
-{
-    kvb_sized_model *model;
-
-    if (kvb_sized_model_built_in(name, &model, why, sizeof why) != 0)
-        fail_msg("%s", why);
-    return model;
-}
-
-static kvb_size_ask ask_of(uint64_t context, uint64_t sequences, const char *kv)
-{
-    const kvb_kv_format *format = kvb_kv_format_find(kv);
-
-    return (kvb_size_ask){.context = context, .sequences = sequences, .k = format, .v = format, .tp = 1, .pp = 1};
-}
+#include "ci/tests/harness/sized.h"
 
 static kvb_size computed(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask)
 {
@@ -118,14 +97,11 @@ static void test_unified(void **state)
 /* mamba_utils.py: one group for each of 4 ranks; a column and a state for each drafted token. */
 static void test_states_on_ranks(void **state)
 {
-    static const char text[] =
-        "{\"model_type\":\"mamba2\",\"hidden_size\":1024,\"num_hidden_layers\":2,\"num_heads\":32,"
-        "\"head_dim\":64,\"state_size\":128,\"n_groups\":1,\"conv_kernel\":4,\"expand\":2,"
-        "\"torch_dtype\":\"bfloat16\"}";
-    kvb_sized_model *model;
+    kvb_sized_model *model =
+        read_text("{'model_type':'mamba2','hidden_size':1024,'num_hidden_layers':2,'num_heads':32,'head_dim':64,"
+                  "'state_size':128,'n_groups':1,'conv_kernel':4,'expand':2,'torch_dtype':'bfloat16'}");
     kvb_size_ask ask = ask_of(1024, 1, "bf16");
 
-    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), 0);
     for (uint32_t tp = 1; tp <= 4; tp *= 4)
         for (uint32_t drafts = 0; drafts <= 3; drafts += 3) {
             uint64_t channels = (2048 + 2UL * tp * 128) / tp, state_of_one = 32UL * 64 * 128 / tp;

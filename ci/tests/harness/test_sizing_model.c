@@ -1,24 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: a config.json gives the layers of the model's code, with the source of each factor; unknown, contradictory or
  * broken configs are refused with a line that names the fault. */
-#include <errno.h>
-#include <jansson.h>
+#include "ci/tests/harness/sized.h"
 
-#include "ci/tests/tests.h"
-#include "harness/size/sizing.h"
-
-static char why[512];
-
-static kvb_sized_model *built_in(const char *name)
-{
-    kvb_sized_model *model;
-
-    if (kvb_sized_model_built_in(name, &model, why, sizeof why) != 0)
-        fail_msg("%s", why);
-    return model;
-}
-
-static int read_text(const char *text, kvb_sized_model **model)
+static int read_raw(const char *text, kvb_sized_model **model)
 {
     memset(why, 0, sizeof why);
     return kvb_sized_model_read(text, strlen(text), "F", model, why, sizeof why);
@@ -221,7 +206,7 @@ static void test_tolerated(void **state)
     kvb_sized_model *model;
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        if (read_text(texts[i], &model) != 0)
+        if (read_raw(texts[i], &model) != 0)
             fail_msg("%s: %s", texts[i], why);
         kvb_sized_model_free(model);
     }
@@ -317,7 +302,7 @@ static void test_refused(void **state)
     kvb_sized_model *model;
 
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        int error = read_text(refused[i].text, &model);
+        int error = read_raw(refused[i].text, &model);
         if (error != refused[i].error || !strstr(why, refused[i].names) || strncmp(why, "F: ", 3) != 0 || model)
             fail_msg("%s: %d, \"%s\"", refused[i].text, error, why);
         assert_null(strchr(why, '\n'));
@@ -364,7 +349,6 @@ static void sizes_check(const kvb_sized_model *model)
     static const kvb_size_engine *const engines[] = {&kvb_size_engine_ideal,     &kvb_size_engine_vllm,
                                                      &kvb_size_engine_llama_cpp, &kvb_size_engine_sglang,
                                                      &kvb_size_engine_trtllm,    &kvb_size_engine_mlx};
-    const kvb_kv_format *bf16 = kvb_kv_format_find("bf16");
     const kvb_size_terms terms = {0};
     uint32_t layers = 0;
 
@@ -376,12 +360,7 @@ static void sizes_check(const kvb_sized_model *model)
     for (size_t e = 0; e < sizeof engines / sizeof *engines; e++) {
         uint64_t last = 0;
         for (int k = 0; k < 4; k++) { /* 1 x 100, 1 x 5000, 1 x 70000, 3 x 70000 tokens */
-            const kvb_size_ask ask = {.context = (const uint64_t[]){100, 5000, 70000, 70000}[k],
-                                      .sequences = k == 3 ? 3 : 1,
-                                      .k = bf16,
-                                      .v = bf16,
-                                      .tp = 1,
-                                      .pp = 1};
+            const kvb_size_ask ask = ask_of((const uint64_t[]){100, 5000, 70000, 70000}[k], k == 3 ? 3 : 1, "bf16");
             kvb_size size;
             int error = kvb_size_compute(model, engines[e], &ask, &terms, &size, why, sizeof why);
             if (error) {
@@ -456,7 +435,7 @@ static void test_collected(void **state)
             json_object_set_new(fields, "architectures", json_pack("[O]", json_object_get(entry, "architecture")));
         char *text = json_dumps(fields, 0);
         kvb_sized_model *model = NULL;
-        int error = read_text(text, &model);
+        int error = read_raw(text, &model);
         /* lists that were collected as a sentence or as counts */
         if (error && !strstr(why, "layers_block_type") && !strstr(why, "layer_types") && !strstr(why, "attn_type_list"))
             fail_msg("%s: %s", name, why);
