@@ -763,13 +763,11 @@ static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, 
 {
     spec specs[2 * GROUPS];
     size_t n = 0;
-    kvb_size_allocation held;
-    char why[256];
-    int error = kvb_size_hold(&kvb_size_engine_vllm, model, ask, &held, why, sizeof why);
+    char text[KVB_LACK_TEXT], why[256] = "";
+    const char *lack = kvb_size_lack(&kvb_size_engine_vllm, model, ask, text);
+    int error = lack ? -ENOTSUP : specs_settle(model, ask, specs, &n, why, sizeof why);
 
-    if (!error)
-        error = specs_settle(model, ask, specs, &n, why, sizeof why);
-    fprintf(out, "%s%s\n", error ? " " : "", error ? why : "");
+    fprintf(out, "%s%s\n", error ? " " : "", lack ? lack : error ? why : "");
     for (size_t i = 0; i < n && !error; i++) {
         const spec *s = &specs[i];
         const kvb_number token = kvb_whole_text(s->token ? s->token : s->state), page = kvb_whole_text(s->page);

@@ -28,6 +28,10 @@ uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_
 int kvb_layer_row_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint64_t *bytes, char *why,
                         size_t why_bytes);
 
+/* Why the engine cannot hold the model in the asked formats; NULL: it can. text: for a reason with names or numbers. */
+const char *kvb_size_lack(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                          char text[KVB_LACK_TEXT]);
+
 /* Sums what engine->layer() keeps of each group. The errors of kvb_size_hold, but -EOVERFLOW without why. */
 int kvb_layers_sum(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
                    kvb_size_allocation *out, char *why, size_t why_bytes);

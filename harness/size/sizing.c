@@ -12,6 +12,7 @@
 
 #include "harness/size/engines.h"
 #include "harness/size/weights.h"
+#include "workloads/files.h"
 
 /*
  * Devices. Memory is the number of nvidia-smi in public logs ("0MiB / 81559MiB" beside the device's name); for MI300X and
@@ -378,13 +379,9 @@ int kvb_layers_sum(const kvb_size_engine *engine, const kvb_sized_model *model, 
     return error;
 }
 
-/* Why the engine cannot hold the model in the asked formats; NULL: it can. */
-static const char *lack_find(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
-                             char text[KVB_LACK_TEXT])
+/* Why the engine's allocation of such kinds of layers is not known; NULL: it is. */
+static const char *kinds_lack(const kvb_size_engine *engine, const kvb_sized_model *model, char text[KVB_LACK_TEXT])
 {
-    const kvb_kv_format *const formats_of[] = {ask->k, ask->v};
-    const char *lack = NULL;
-
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
         const char *why = engine->pooled_why && g->every > 1 ? engine->pooled_why : NULL;
@@ -395,6 +392,15 @@ static const char *lack_find(const kvb_size_engine *engine, const kvb_sized_mode
                  why ? why : "");
         return text;
     }
+    return NULL;
+}
+
+const char *kvb_size_lack(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                          char text[KVB_LACK_TEXT])
+{
+    const kvb_kv_format *const formats_of[] = {ask->k, ask->v};
+    const char *lack = NULL;
+
     if (engine->alike_why && ask->k != ask->v)
         return engine->alike_why;
     for (size_t i = 0; i < 2 && engine->stored; i++)
@@ -413,9 +419,10 @@ int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, c
                   kvb_size_allocation *out, char *why, size_t why_bytes)
 {
     char text[KVB_LACK_TEXT];
-    const char *lack = lack_find(engine, model, ask, text);
+    const char *lack = kinds_lack(engine, model, text);
 
     *out = (kvb_size_allocation){0};
+    lack = lack ? lack : kvb_size_lack(engine, model, ask, text);
     if (lack) {
         snprintf(why, why_bytes, "%s", lack);
         return -ENOTSUP;
@@ -609,12 +616,18 @@ int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine
     return 0;
 }
 
+/* ---- changes that make a row fit --------------------------------------------------------------------------------- */
+
 enum { CHANGES_MOST = 24, TIMES_MOST = 64, TEXT = 96 };
 
 typedef struct change {
-    char options[TEXT], gives_up[TEXT];
-    uint64_t cost; /* in parts of a thousand */
-    uint64_t total, budget;
+    char options[TEXT];
+    kvb_size_ask ask;          /* with the options */
+    uint64_t all_weight_bytes; /* the same */
+    uint32_t times;            /* as many devices as before */
+    uint64_t kept;             /* of what is given up in part, in thousandths */
+    const char *what;          /* the name of that; NULL: nothing but devices is given up */
+    kvb_size size;
 } change;
 
 typedef struct changes {
@@ -622,82 +635,94 @@ typedef struct changes {
     size_t n;
 } changes;
 
-/* Does the row fit with this ask? *size: its sizes. */
-static bool fits(const kvb_size_row *row, const kvb_size_ask *ask, kvb_size *size)
+/* No change but `times` as many ranks. */
+static change change_begin(const kvb_size_row *row, uint32_t times)
+{
+    change c = {.ask = row->ask, .all_weight_bytes = row->terms.all_weight_bytes, .times = times, .kept = 1000};
+
+    c.ask.tp *= times;
+    if (times > 1)
+        kvb_list_add(c.options, TEXT, " ", "--tp %u", c.ask.tp);
+    return c;
+}
+
+static uint64_t thousandths(uint64_t part, uint64_t whole)
+{
+    return (uint64_t)((unsigned __int128)part * 1000 / whole);
+}
+
+static uint64_t cost_of(const change *c)
+{
+    return 1000 * (uint64_t)c->times - c->kept;
+}
+
+/* Does the row fit with the change? Computes its sizes. */
+static bool fits(const kvb_size_row *row, change *c)
 {
     kvb_size_terms terms = row->terms;
     kvb_size_stage stages[KVB_SIZE_STAGES];
     char why[256];
 
     terms.sized_only = true;
+    terms.all_weight_bytes = c->all_weight_bytes;
     if (terms.n_stages)
         terms.stages = memcpy(stages, terms.stages, terms.n_stages * sizeof *stages);
-    return kvb_size_weights_share(row->model, ask, &terms, stages, why, sizeof why) == 0 &&
-           kvb_size_compute(row->model, row->engine, ask, &terms, size, why, sizeof why) == 0 &&
-           size->total_bytes <= size->budget_bytes;
+    return kvb_size_weights_share(row->model, &c->ask, &terms, stages, why, sizeof why) == 0 &&
+           kvb_size_compute(row->model, row->engine, &c->ask, &terms, &c->size, why, sizeof why) == 0 &&
+           c->size.total_bytes <= c->size.budget_bytes;
 }
 
-/* Inserts a change with this cost, in order of costs. NULL: there is no room. */
-static change *change_add(changes *all, uint64_t cost, const kvb_size *size)
+/* Adds the change, in order of costs, if the row fits with it. */
+static bool change_add(const kvb_size_row *row, change c, changes *all)
 {
     size_t at = all->n;
 
+    if (!fits(row, &c))
+        return false;
     if (all->n == CHANGES_MOST)
-        return NULL;
-    for (; at > 0 && all->at[at - 1].cost > cost; at--)
+        return true;
+    for (; at > 0 && cost_of(&all->at[at - 1]) > cost_of(&c); at--)
         all->at[at] = all->at[at - 1];
+    all->at[at] = c;
     all->n++;
-    all->at[at] = (change){.cost = cost, .total = size->total_bytes, .budget = size->budget_bytes};
-    return &all->at[at];
+    return true;
 }
 
-/* Adds a smaller number of sequences or tokens, as large as fits. */
-static void fewer_add(const kvb_size_row *row, const char *option, const char *what, uint64_t asked, uint64_t most,
-                      changes *all)
+/* Adds a smaller number of sequences or tokens, as large as fits. what: "the context" */
+static void fewer_add(const kvb_size_row *row, const char *what, uint64_t most, changes *all)
 {
-    kvb_size_ask ask = row->ask;
-    kvb_size size;
+    const char *option = what + strlen("the ");
+    change c = change_begin(row, 1);
+    uint64_t *at = *option == 's' ? &c.ask.sequences : &c.ask.context;
 
-    if (!most || most >= asked)
+    if (!most || most >= *at)
         return;
-    *(option[2] == 's' ? &ask.sequences : &ask.context) = most;
-    uint64_t kept = (uint64_t)((unsigned __int128)most * 1000 / asked);
-    change *c = fits(row, &ask, &size) ? change_add(all, 1000 - kept, &size) : NULL;
-
-    if (c) {
-        snprintf(c->options, TEXT, "%s %" PRIu64, option, most);
-        snprintf(c->gives_up, TEXT, "%.1f %% of the %s", (double)(1000 - kept) / 10, what);
-    }
+    c.kept = thousandths(most, *at);
+    c.what = what;
+    *at = most;
+    kvb_list_add(c.options, TEXT, " ", "--%s %" PRIu64, option, most);
+    change_add(row, c, all);
 }
 
 /* Adds, with `times` as many ranks, the largest of the engine's smaller weights that fit. */
 static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const char *words = row->engine->weights ? row->engine->weights : "";
-    kvb_size_row smaller = *row;
-    char word[24], why[256], ranks[TEXT / 3] = "", devices[TEXT / 3] = "";
-    uint64_t *bytes = &smaller.terms.all_weight_bytes;
-    kvb_size size;
+    char word[24], why[256];
 
-    smaller.ask.tp *= times;
-    if (times > 1) {
-        snprintf(ranks, sizeof ranks, "--tp %u ", smaller.ask.tp);
-        snprintf(devices, sizeof devices, "%u times the devices, ", times);
-    }
     for (size_t n; *words; words += n + strspn(words + n, " ")) {
+        change c = change_begin(row, times);
+
         n = strcspn(words, " ");
         snprintf(word, sizeof word, "%.*s", (int)n, words);
-        if (kvb_weights_bytes(&row->model->parameters, word, bytes, why, sizeof why) ||
-            *bytes >= row->terms.all_weight_bytes || !fits(&smaller, &smaller.ask, &size))
+        if (kvb_weights_bytes(&row->model->parameters, word, &c.all_weight_bytes, why, sizeof why) ||
+            c.all_weight_bytes >= row->terms.all_weight_bytes)
             continue;
-        uint64_t kept = (uint64_t)((unsigned __int128)*bytes * 1000 / row->terms.all_weight_bytes);
-        change *c = change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - kept, &size);
-
-        if (c) {
-            snprintf(c->options, TEXT, "%s--weights %s", ranks, word);
-            snprintf(c->gives_up, TEXT, "%s%.1f %% of the weights' bytes", devices, (double)(1000 - kept) / 10);
-        }
-        return;
+        c.kept = thousandths(c.all_weight_bytes, row->terms.all_weight_bytes);
+        c.what = "the weights' bytes";
+        kvb_list_add(c.options, TEXT, " ", "--weights %s", word);
+        if (change_add(row, c, all))
+            return;
     }
 }
 
@@ -706,47 +731,26 @@ static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
 static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const uint64_t asked = row->size.held.kv_bytes;
-    const kvb_kv_format *f, *best = NULL;
-    kvb_size_ask ask = row->ask;
-    kvb_size size, best_size;
-    uint64_t kept = 0;
-    char ranks[TEXT / 2] = "", devices[TEXT / 2] = "";
+    change c = change_begin(row, times), alone = change_begin(row, 1), best = c;
+    const kvb_kv_format *f;
+    uint64_t most = 0;
 
-    ask.tp *= times;
-    if (times > 1) {
-        snprintf(ranks, sizeof ranks, "--tp %u", ask.tp);
-        snprintf(devices, sizeof devices, "%u times the devices", times);
-    }
-    if (times > 1 && fits(row, &ask, &size)) {
-        change *c = change_add(all, 1000 * (uint64_t)(times - 1), &size);
-
-        if (c) {
-            snprintf(c->options, TEXT, "%s", ranks);
-            snprintf(c->gives_up, TEXT, "%s", devices);
-        }
+    if (times > 1 && change_add(row, c, all))
         return true;
-    }
     weights_add(row, times, all);
     for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
-        kvb_size one;
-        kvb_size_ask alone = row->ask;
-
-        ask.k = ask.v = alone.k = alone.v = f;
-        if (!fits(row, &ask, &size) || (fits(row, &alone, &one), one.held.kv_bytes >= asked))
+        c.ask.k = c.ask.v = alone.ask.k = alone.ask.v = f;
+        if (!fits(row, &c) || (fits(row, &alone), alone.size.held.kv_bytes >= asked) ||
+            alone.size.held.kv_bytes <= most)
             continue;
-        if (one.held.kv_bytes > kept) {
-            best = f;
-            kept = one.held.kv_bytes;
-            best_size = size;
-        }
+        best = c;
+        most = alone.size.held.kv_bytes;
     }
-    uint64_t share = best ? (uint64_t)((unsigned __int128)kept * 1000 / asked) : 0;
-    change *c = best ? change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - share, &best_size) : NULL;
-
-    if (c) {
-        snprintf(c->options, TEXT, "%s%s--kv %s", ranks, times > 1 ? " " : "", best->name);
-        snprintf(c->gives_up, TEXT, "%s%s%.1f %% of KV's bytes", devices, times > 1 ? ", " : "",
-                 (double)(1000 - share) / 10);
+    if (most) {
+        best.kept = thousandths(most, asked);
+        best.what = "KV's bytes";
+        kvb_list_add(best.options, TEXT, " ", "--kv %s", best.ask.k->name);
+        change_add(row, best, all);
     }
     return false;
 }
@@ -754,25 +758,21 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
 /* Adds the smallest multiple of the pipeline's stages that fits. */
 static void stages_add(const kvb_size_row *row, changes *all)
 {
-    kvb_size_ask ask = row->ask;
-    kvb_size size;
-
     for (uint32_t times = 2; times <= TIMES_MOST && row->ask.pp * times <= row->model->n_layers; times *= 2) {
-        ask.pp = row->ask.pp * times;
-        change *c = fits(row, &ask, &size) ? change_add(all, 1000 * (uint64_t)(times - 1), &size) : NULL;
+        change c = change_begin(row, 1);
 
-        if (c) {
-            snprintf(c->options, TEXT, "--pp %u", ask.pp);
-            snprintf(c->gives_up, TEXT, "%u times the devices", times);
+        c.times = times;
+        c.ask.pp *= times;
+        kvb_list_add(c.options, TEXT, " ", "--pp %u", c.ask.pp);
+        if (change_add(row, c, all))
             return;
-        }
     }
 }
 
 static void changes_find(const kvb_size_row *row, changes *all)
 {
-    fewer_add(row, "--sequences", "sequences", row->ask.sequences, row->size.max_sequences, all);
-    fewer_add(row, "--context", "context", row->ask.context, row->size.max_context, all);
+    fewer_add(row, "the sequences", row->size.max_sequences, all);
+    fewer_add(row, "the context", row->size.max_context, all);
     if (!row->terms.n_stages)
         stages_add(row, all);
     for (uint32_t times = 1; times <= TIMES_MOST && row->ask.tp * times <= 65536; times *= 2)
@@ -781,21 +781,22 @@ static void changes_find(const kvb_size_row *row, changes *all)
 }
 
 /* people: without the model's name, which is in the heading. */
-static int suggest_row_add(kvb_table *table, const kvb_size_row *row, const change *c, bool people)
+static void suggest_row_add(kvb_table *table, const kvb_size_row *row, const change *c, bool people)
 {
-    char context[24], sequences[24];
-    kvb_number n[2];
+    const uint64_t total = c->size.total_bytes, budget = c->size.budget_bytes;
+    char gives_up[TEXT] = "";
 
-    snprintf(context, sizeof context, "%" PRIu64, row->ask.context);
-    snprintf(sequences, sizeof sequences, "%" PRIu64, row->ask.sequences);
-    for (int i = 0; i < 2; i++)
-        if (people)
-            n[i] = kvb_bytes_text((double)(i ? c->budget : c->total));
-        else
-            snprintf(n[i].text, sizeof n[i].text, "%" PRIu64, i ? c->budget : c->total);
-    return kvb_table_row(table, (const char *const[]){row->model->name, row->engine->name, context, sequences,
-                                                      c->options, c->gives_up, n[0].text, n[1].text} +
-                                    people);
+    if (c->times > 1)
+        kvb_list_add(gives_up, TEXT, "", "%u times the devices", c->times);
+    if (c->what)
+        kvb_list_add(gives_up, TEXT, ", ", "%.1f %% of %s", (double)(1000 - c->kept) / 10, c->what);
+    if (people)
+        kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 "\t%s\t%s\t%s\t%s", row->engine->name, row->ask.context,
+                      row->ask.sequences, c->options, gives_up, kvb_bytes_text((double)total).text,
+                      kvb_bytes_text((double)budget).text);
+    else
+        kvb_table_put(table, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%s\t%s\t%" PRIu64 "\t%" PRIu64, row->model->name,
+                      row->engine->name, row->ask.context, row->ask.sequences, c->options, gives_up, total, budget);
 }
 
 /* Prints n rows as one table. */
@@ -807,28 +808,22 @@ static int table_print(const kvb_size_row *rows, size_t n, kvb_table_format form
                                                       ">total", ">may take", NULL}
                               : (const char *const[]){"model", "engine", ">context", ">sequences", "change", "gives_up",
                                                       ">total_bytes", ">budget_bytes", NULL}));
-    changes *all = calloc(1, sizeof *all);
-    int error = table && all ? 0 : -ENOMEM;
 
-    for (const kvb_size_row *row = rows; row < rows + n && !error; row++) {
-        change asked = {.total = row->size.total_bytes, .budget = row->size.budget_bytes};
+    for (const kvb_size_row *row = rows; row < rows + n; row++) {
+        change asked = {.size = row->size};
+        changes all = {.n = 0};
         bool good = row->size.total_bytes <= row->size.budget_bytes;
 
         if (row->error || !row->terms.weights_known)
             continue;
-        *all = (changes){0};
         if (!good)
-            changes_find(row, all);
-        snprintf(asked.options, TEXT, "%s", good ? "none: it fits" : all->n ? "as asked" : "nothing here fits");
-        error = suggest_row_add(table, row, &asked, people);
-        for (size_t c = 0; c < all->n && !error; c++)
-            error = suggest_row_add(table, row, &all->at[c], people);
+            changes_find(row, &all);
+        snprintf(asked.options, TEXT, "%s", good ? "none: it fits" : all.n ? "as asked" : "nothing here fits");
+        suggest_row_add(table, row, &asked, people);
+        for (size_t c = 0; c < all.n; c++)
+            suggest_row_add(table, row, &all.at[c], people);
     }
-    if (!error)
-        error = kvb_table_print(table, format, out);
-    kvb_table_free(table);
-    free(all);
-    return error;
+    return kvb_table_end(table, format, out);
 }
 
 int kvb_size_suggest(const kvb_sizes *rows, kvb_table_format format, FILE *out)
