@@ -18,28 +18,22 @@
 
 typedef struct size {
     kvb_words words;
-    const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *output;
+    const char *context, *sequences, *kv, *engine, *budget, *weights, *runtime, *margin, *output;
     const char *gpu, *utilization, *log, *split, *draft;
-    uint64_t tp, pp, spec_depth, block, batch, max_seqs, outputs;
-    bool no_flash, prefix_caching, mtp, explain, list, verify, unified, whole, suggest;
+    bool explain, list, verify, suggest;
+    kvb_size_ask ask;     /* of every row, but for context, sequences and formats */
+    kvb_size_terms terms; /* the same, but for the weights */
     /* the options, parsed */
     kvb_table_format format;
     bool page; /* --format html */
     kvb_size_numbers contexts, counts;
     kvb_kv_pairs pairs;
     kvb_engine_list engines;
-    kvb_size_terms terms;
-    const kvb_device *device;                   /* the first */
-    const kvb_device *devices[KVB_SIZE_STAGES]; /* one for each stage, or none */
-    uint32_t part[KVB_SIZE_STAGES], parts, n_stages;
     kvb_sized_model *draft_model;
-    uint32_t thousandths; /* of the device's memory */
-    kvb_logged logged;    /* of --log */
+    kvb_logged logged; /* of --log */
     kvb_logged_options ran;
     kvb_sized_model **models;
     size_t n_models;
-    char (*weights_why)[400]; /* for each model */
-    kvb_size_stage (*stages)[KVB_SIZE_STAGES];
 } size;
 
 static const kvb_option options[] = {
@@ -68,36 +62,36 @@ static const kvb_option options[] = {
      KVB_TEXT(size, weights)},
     {"--runtime", "SIZE", "what the process needs besides; default: 0", KVB_TEXT(size, runtime)},
     {"--margin", "P%", "on top of everything; default: 0", KVB_TEXT(size, margin)},
-    {"--tp", "N", "ranks that share the heads (tensor parallel); default: 1", KVB_NUMBER(size, tp, 1, 65536)},
+    {"--tp", "N", "ranks that share the heads (tensor parallel); default: 1", KVB_NUMBER(size, ask.tp, 1, 65536)},
     {"--pp", "N", "ranks that share the layers (pipeline); the fullest is shown; default: 1",
-     KVB_NUMBER(size, pp, 1, 65536)},
+     KVB_NUMBER(size, ask.pp, 1, 65536)},
     {"--spec-depth", "N", "drafted tokens: recurrent states are kept N + 1 times",
-     KVB_NUMBER(size, spec_depth, 0, 65536)},
+     KVB_NUMBER(size, ask.spec_depth, 0, 65536)},
     {"--mtp", NULL,
      "serve the model's own multi-token prediction layers too: their rows, and weights where their tensors are known",
-     KVB_FLAG(size, mtp)},
-    {"--block", "N", "tokens of a block; default: 16", KVB_NUMBER(size, block, 1, 1 << 20)},
-    {"--batch", "N", "most tokens of one forward pass; default: the engine's", KVB_NUMBER(size, batch, 1, 1 << 30)},
+     KVB_FLAG(size, ask.mtp)},
+    {"--block", "N", "tokens of a block; default: 16", KVB_NUMBER(size, ask.block, 1, 1 << 20)},
+    {"--batch", "N", "most tokens of one forward pass; default: the engine's", KVB_NUMBER(size, ask.batch, 1, 1 << 30)},
     {"--max-num-seqs", "N", "that vllm makes its buffers for; default: 256, on devices of 70 GiB and more 1024",
-     KVB_NUMBER(size, max_seqs, 1, 1 << 20)},
+     KVB_NUMBER(size, ask.max_seqs, 1, 1 << 20)},
     {"--unified", NULL, "llama.cpp: one cache for all sequences, as its server without --parallel",
-     KVB_FLAG(size, unified)},
+     KVB_FLAG(size, ask.unified)},
     {"--outputs", "N",
      "llama.cpp: most tokens of a pass with logits; default: its server's, one of each sequence and draft; "
      "llama-bench's: "
      "--batch",
-     KVB_NUMBER(size, outputs, 1, 1 << 30)},
+     KVB_NUMBER(size, ask.outputs, 1, 1 << 30)},
     {"--no-flash", NULL, "llama.cpp: without flash attention, the scores of all heads are in the compute buffer",
-     KVB_FLAG(size, no_flash)},
+     KVB_FLAG(size, ask.no_flash)},
     {"--prefix-caching", NULL,
      "vllm: it caches prompts' beginnings beside recurrent states, as --enable-prefix-caching before 0.27",
-     KVB_FLAG(size, prefix_caching)},
+     KVB_FLAG(size, ask.prefix)},
     {"--whole-windows", NULL,
      "windows keep every token: --disable-hybrid-kv-cache-manager of vllm (KV connectors), --disable-hybrid-swa-memory "
      "of "
      "sglang, --swa-full of llama.cpp",
-     KVB_FLAG(size, whole)},
-    {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, state)},
+     KVB_FLAG(size, ask.whole)},
+    {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, ask.state)},
     {"--explain", NULL, "say which field gave which factor, line by line; with --engine vllm also pages and groups",
      KVB_FLAG(size, explain)},
     {"--verify", NULL,
@@ -174,29 +168,31 @@ static int stages_read(size *s)
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
         if (n == KVB_SIZE_STAGES)
             return bad("--gpu", "64 devices at most");
-        if (!(s->devices[n++] = kvb_device_find(name)))
+        if (!(s->terms.stages[n++].device = kvb_device_find(name)))
             return device_unknown(name);
     }
     if (s->gpu && !n)
         return device_unknown(s->gpu);
-    s->device = s->devices[0];
+    s->ask.device = s->terms.stages[0].device;
     if (s->split && kvb_numbers_parse(s->split, &parts, why, sizeof why))
         return bad("--split", why);
     bool fit = parts.n <= KVB_SIZE_STAGES && (!parts.n || n < 2 || parts.n == n);
-    s->n_stages = fit ? (uint32_t)(parts.n ? parts.n : n > 1 ? n : 0) : 0;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        s->part[i] = parts.n ? (uint32_t)parts.at[i] : (uint32_t)(s->devices[i]->memory >> 20);
-        s->parts += s->part[i];
+    s->terms.n_stages = fit ? (uint32_t)(parts.n ? parts.n : n > 1 ? n : 0) : 0;
+    for (uint32_t i = 0; i < s->terms.n_stages; i++) {
+        kvb_size_stage *stage = &s->terms.stages[i];
+
+        stage->part = parts.n ? (uint32_t)parts.at[i] : (uint32_t)(stage->device->memory >> 20);
+        s->ask.parts += stage->part;
         fit = fit && (!parts.n || parts.at[i] <= 4096);
     }
     free(parts.at);
     if (!fit)
         return bad("--split", "a number of 1 to 4096 for each stage was expected, and as many as devices");
-    if (s->n_stages && s->pp > 1 && s->pp != s->n_stages)
+    if (s->terms.n_stages && s->ask.pp > 1 && s->ask.pp != s->terms.n_stages)
         return bad("--pp", "is not the number of stages of --split or --gpu");
-    if (s->n_stages && (s->page || s->explain || s->log))
+    if (s->terms.n_stages && (s->page || s->explain || s->log))
         return bad(s->split ? "--split" : "--gpu", "several stages go without --explain, --log and --format html");
-    s->pp = s->n_stages ? s->n_stages : s->pp;
+    s->ask.pp = s->terms.n_stages ? s->terms.n_stages : s->ask.pp;
     return KVB_EXIT_OK;
 }
 
@@ -210,8 +206,8 @@ static int options_read(size *s)
     s->page = s->format == KVB_TABLE_HTML;
     if (s->explain && (s->page || s->format > KVB_TABLE_MD))
         return bad("--explain", "is text: it goes with --format table or md");
-    if (s->state && strcmp(s->state, "f32") != 0 && strcmp(s->state, "f16") != 0 && strcmp(s->state, "bf16") != 0)
-        return kvb_complain("size", KVB_EXIT_USAGE, "--state: '%s' is not f32, f16 or bf16", s->state);
+    if (s->ask.state && !kvb_names_have("f32 f16 bf16", s->ask.state))
+        return kvb_complain("size", KVB_EXIT_USAGE, "--state: '%s' is not f32, f16 or bf16", s->ask.state);
     if (s->context && kvb_numbers_parse(s->context, &s->contexts, why, sizeof why))
         return bad("--context", why);
     bool people = s->page || s->format <= KVB_TABLE_MD;
@@ -234,14 +230,14 @@ static int options_read(size *s)
     int code = stages_read(s);
     if (code)
         return code;
-    const char *usual = !s->device ? NULL : s->device->mac ? on_macs : on_devices;
+    const char *usual = !s->ask.device ? NULL : s->ask.device->mac ? on_macs : on_devices;
     if (kvb_engines_parse(s->engine ? s->engine : usual, &s->engines, why, sizeof why))
         return bad("--engine", why);
     if (s->draft && s->page)
         return bad("--draft", "goes without --format html");
     if (s->gpu && s->budget)
         return bad("--gpu", "is a budget: it does not go with --budget");
-    if (s->utilization && (!s->gpu || kvb_fraction_parse(s->utilization, &s->thousandths)))
+    if (s->utilization && (!s->gpu || kvb_fraction_parse(s->utilization, &s->ask.utilization)))
         return bad("--gpu-memory-utilization", "a fraction of --gpu was expected, above 0 and up to 1, like 0.9");
     if (s->runtime && kvb_bytes_parse(s->runtime, &s->terms.runtime_bytes, why, sizeof why))
         return bad("--runtime", why);
@@ -255,9 +251,7 @@ static int models_open(size *s)
     char why[512];
 
     s->models = calloc(s->words.n, sizeof *s->models);
-    s->weights_why = calloc(s->words.n, sizeof *s->weights_why);
-    s->stages = calloc(s->words.n, sizeof *s->stages);
-    if (!s->models || !s->weights_why || !s->stages)
+    if (!s->models)
         return kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
     if (s->draft && kvb_size_open(s->draft, &s->draft_model, why, sizeof why))
         return bad("--draft", why);
@@ -266,7 +260,7 @@ static int models_open(size *s)
 
         if (error)
             return kvb_complain("size", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s", why);
-        if (s->pp > s->models[s->n_models]->n_layers) {
+        if (s->ask.pp > s->models[s->n_models]->n_layers) {
             s->n_models++;
             return bad("--pp", "is more than the model has layers");
         }
@@ -276,9 +270,10 @@ static int models_open(size *s)
 
 /* Finds the weights of one rank of model i. Returns an exit code. If they cannot be known, terms->weights_known is
  * false, with why. */
-static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size_stage *stages, char *why,
-                        size_t why_bytes)
+static int weights_read(const size *s, size_t i, kvb_size_terms *terms)
 {
+    char *why = terms->weights_why;
+    const size_t why_bytes = sizeof terms->weights_why;
     const kvb_sized_model *m = s->models[i];
     const char *weights = s->weights ? s->weights
                           : kvb_weights_is_file(s->words.at[i])
@@ -290,17 +285,12 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size
     if (weights && strcmp(weights, "none") == 0)
         terms->weight_bytes = 0; /* the user asked not to count them */
     else if (!weights)
-        error = kvb_weights_published(m->config, m, s->mtp, &all, why, why_bytes);
+        error = kvb_weights_published(m->config, m, s->ask.mtp, &all, why, why_bytes);
     else if (kvb_weights_is_file(weights))
         error = kvb_weights_file(weights, &all, why, why_bytes);
     else
         error = kvb_weights_bytes(&m->parameters, weights, &all, why, why_bytes);
-    const kvb_size_ask ask = {.tp = (uint32_t)s->tp, .pp = (uint32_t)s->pp, .parts = s->parts};
     terms->all_weight_bytes = error ? 0 : all;
-    terms->stages = stages;
-    terms->n_stages = s->n_stages;
-    for (uint32_t k = 0; k < s->n_stages; k++)
-        stages[k] = (kvb_size_stage){.part = s->part[k], .device = s->devices[k]};
     if (!error && (terms->draft = s->draft_model)) {
         char note[256];
         error = kvb_weights_published(terms->draft->config, terms->draft, false, &terms->all_draft_bytes, note,
@@ -310,7 +300,7 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size
                      note);
     }
     if (!error)
-        error = kvb_size_weights_share(m, &ask, terms, stages, why, why_bytes);
+        error = kvb_size_weights_share(m, &s->ask, terms, why, why_bytes);
     terms->weights_known = !error;
     if (error)
         terms->all_weight_bytes = 0;
@@ -359,7 +349,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
     kvb_kv_pairs pairs = s->pairs.n ? s->pairs : (kvb_kv_pairs){&own_pair, 1};
     kvb_size_numbers contexts = s->contexts;
     kvb_size_terms terms = s->terms;
-    int code = weights_read(s, i, &terms, s->stages[i], s->weights_why[i], sizeof s->weights_why[i]);
+    int code = weights_read(s, i, &terms);
 
     if (code || (!contexts.n && contexts_default(m, &contexts)))
         return code ? code : kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
@@ -373,28 +363,10 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
         size_t rest = j / s->engines.n;
         kvb_size_row *row = &rows->at[rows->n++];
 
-        *row = (kvb_size_row){
-            .model = m, .engine = &s->engines.at[j % s->engines.n], .terms = terms, .weights_why = s->weights_why[i]};
-        row->ask = (kvb_size_ask){.sequences = s->counts.at[rest % s->counts.n],
-                                  .context = contexts.at[rest / s->counts.n % contexts.n],
-                                  .state = s->state,
-                                  .tp = (uint32_t)s->tp,
-                                  .pp = (uint32_t)s->pp,
-                                  .parts = s->parts,
-                                  .spec_depth = (uint32_t)s->spec_depth,
-                                  .mtp = s->mtp,
-                                  .block = (uint32_t)s->block,
-                                  .batch = (uint32_t)s->batch,
-                                  .max_seqs = (uint32_t)s->max_seqs,
-                                  .unified = s->unified,
-                                  .outputs = (uint32_t)s->outputs,
-                                  .copies = s->ran.copies,
-                                  .no_flash = s->no_flash,
-                                  .prefix = s->prefix_caching,
-                                  .whole = s->whole,
-                                  .version = row->engine->version,
-                                  .device = s->device,
-                                  .utilization = s->thousandths};
+        *row = (kvb_size_row){.model = m, .engine = &s->engines.at[j % s->engines.n], .ask = s->ask, .terms = terms};
+        row->ask.sequences = s->counts.at[rest % s->counts.n];
+        row->ask.context = contexts.at[rest / s->counts.n % contexts.n];
+        row->ask.version = row->engine->version;
         row->terms.most_only = rows->matrix && s->format <= KVB_TABLE_MD;
         row->terms.sized_only = rows->matrix && rest % s->counts.n; /* one limit for each line of the matrix */
         row->ask.k = pairs.at[rest / s->counts.n / contexts.n].k;
@@ -495,9 +467,11 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
 /* Are there options about a budget, ranks or engines? --verify and --list do not take them. */
 static bool asks_more(const size *s)
 {
-    return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
-           s->pp > 1 || s->spec_depth || s->block || s->batch || s->max_seqs || s->mtp || s->explain || s->unified ||
-           s->whole || s->suggest || s->split || s->draft || s->outputs || s->no_flash || s->prefix_caching;
+    const kvb_size_ask *a = &s->ask;
+
+    return s->engine || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->explain || s->suggest ||
+           s->split || s->draft || a->state || a->tp > 1 || a->pp > 1 || a->spec_depth || a->block || a->batch ||
+           a->max_seqs || a->mtp || a->unified || a->whole || a->outputs || a->no_flash || a->prefix;
 }
 
 /* --verify takes no lists and makes no page. */
@@ -714,7 +688,7 @@ static int log_read(size *s)
     if (s->words.n > 1 || s->sequences || s->budget || s->gpu || s->explain || s->verify || s->suggest || s->list)
         return bad("--log", "takes one model, as its engine ran: without --sequences, --budget, --gpu, --explain, "
                             "--verify, --suggest, --list");
-    kvb_logged_options_make(&s->logged, ran);
+    kvb_logged_options_make(&s->logged, ran, &s->ask);
     if (s->engine && strncmp(s->engine, s->logged.engine, strcspn(s->engine, "@")) != 0)
         return kvb_complain("size", KVB_EXIT_USAGE, "--engine: %s, but %s is a log of %s", s->engine, s->log,
                             s->logged.engine);
@@ -722,14 +696,6 @@ static int log_read(size *s)
     s->context = s->context ? s->context : *ran->context ? ran->context : NULL;
     s->sequences = ran->sequences;
     s->kv = s->kv ? s->kv : *ran->kv ? ran->kv : NULL;
-    s->tp = s->tp > 1 || !ran->tp ? s->tp : ran->tp;
-    s->pp = s->pp > 1 || !ran->pp ? s->pp : ran->pp;
-    s->batch = s->batch ? s->batch : ran->batch;
-    s->block = s->block ? s->block : ran->block;
-    s->unified = s->unified || ran->unified;
-    s->no_flash = s->no_flash || ran->no_flash;
-    s->prefix_caching = s->prefix_caching || ran->prefix;
-    s->outputs = s->outputs ? s->outputs : ran->outputs;
     if (!s->words.n && *s->logged.at[KVB_LOGGED_MODEL].word && (s->words.at = calloc(2, sizeof *s->words.at)))
         s->words.at[s->words.n++] = s->logged.at[KVB_LOGGED_MODEL].word;
     if (!s->context)
@@ -767,7 +733,7 @@ static int size_do(size *s, kvb_sizes *rows)
 
 static int size_main(int argc, char **argv)
 {
-    size s = {.tp = 1, .pp = 1};
+    size s = {.ask = {.tp = 1, .pp = 1}};
     kvb_sizes rows = {0};
     int code = kvb_options_parse(&usage, &s, argc, argv);
 
@@ -777,8 +743,6 @@ static int size_main(int argc, char **argv)
         kvb_sized_model_free(s.models[i]);
     free(rows.at);
     free(s.models);
-    free(s.weights_why);
-    free(s.stages);
     kvb_sized_model_free(s.draft_model);
     free(s.contexts.at);
     free(s.counts.at);

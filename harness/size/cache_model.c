@@ -552,13 +552,13 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         error = kvb_size_cache_model(sized, ask->context, ask->state, &q->model, why, why_bytes);
     if (!error) {
         const bool windows = kvb_cache_window.serves(&q->model, ignored, sizeof ignored);
-        const uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
+        const uint32_t batch = ask->batch ? (uint32_t)ask->batch : kvb_size_engine_kvbench.batch;
         q->sequences = (uint32_t)ask->sequences;
         q->context = (uint32_t)ask->context;
         q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : windows ? batch : least(batch, ask->context);
         q->cache = windows ? &kvb_cache_window : q->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
         q->options = (kvb_cache_options){.seq_capacity = q->context,
-                                         .state_depth = ask->spec_depth,
+                                         .state_depth = (uint32_t)ask->spec_depth,
                                          .min_chunk = FIRST_CHUNK,
                                          .growth = KVB_GROWTH_DOUBLE,
                                          .k_pool = kvb_size_pool_find(ask->k->name),

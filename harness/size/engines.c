@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int state_share(const kvb_sized_group *g, uint32_t tp, uint32_t drafts, uint32_t state_element,
+static int state_share(const kvb_sized_group *g, uint64_t tp, uint64_t drafts, uint32_t state_element,
                        uint32_t conv_element, uint64_t *bytes);
 
 /*
@@ -282,7 +282,7 @@ static uint64_t sglang_batch(const kvb_device *device)
 
 static int sglang_beside(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes)
 {
-    uint64_t chunk = kvb_size_batch(&kvb_size_engine_sglang, ask), ranks = (uint64_t)ask->tp * ask->pp, least;
+    uint64_t chunk = kvb_size_batch(&kvb_size_engine_sglang, ask), ranks = ask->tp * ask->pp, least;
     uint64_t mib = 512 + 2 * defaults[row_on(ask->device)].graphs[ask->tp >= 4] + (ask->spec_depth ? 2048 : 0);
 
     (void)model;
@@ -436,7 +436,7 @@ static int llama_cpp_layer(const kvb_sized_model *model, const kvb_sized_group *
     layer->cells = cells_of(g, grows, ask, n);
     layer->tokens = grows;
     layer->fixed_cells = grows ? 0 : cells_of(g, grows, ask, UINT64_MAX / 2);
-    layer->states = 1 + (uint64_t)ask->spec_depth;
+    layer->states = 1 + ask->spec_depth;
     return kvb_layer_state_bytes(g, ask, 4, 4, &layer->state);
 }
 
@@ -506,7 +506,7 @@ static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, u
     uint64_t tokens = kvb_size_batch(&kvb_size_engine_llama_cpp, ask), outputs = ask->outputs, n, logits = 0;
     uint64_t masks[2] = {0}, scores = 0, indexed = 0, heads = 0, feed = 0;
 
-    if (cells_whole(ask, &n) || (!outputs && kvb_add(&outputs, ask->sequences, 1 + (uint64_t)ask->spec_depth)))
+    if (cells_whole(ask, &n) || (!outputs && kvb_add(&outputs, ask->sequences, 1 + ask->spec_depth)))
         return -EOVERFLOW;
     tokens = tokens < n ? tokens : n;
     outputs = outputs < tokens ? outputs : tokens;
@@ -608,7 +608,7 @@ uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask
 /* Bytes of a state on a rank in vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py).
  * If the ranks do not divide Mamba-2's groups, each rank has a group of its own. Drafts widen the convolutions of Mamba-2
  * and of gated DeltaNet. */
-static int state_share(const kvb_sized_group *g, uint32_t tp, uint32_t drafts, uint32_t state_element,
+static int state_share(const kvb_sized_group *g, uint64_t tp, uint64_t drafts, uint32_t state_element,
                        uint32_t conv_element, uint64_t *bytes)
 {
     uint64_t columns = g->conv_width > 1 ? g->conv_width - 1 : 1, channels = g->conv_elements / columns;

@@ -108,7 +108,7 @@ typedef struct capture {
 } capture;
 
 /* Reads "1,234.50", and for a size its unit. Returns the end; NULL: no number, or no unit. */
-static const char *number_take(const char *at, bool size, capture *c)
+static const char *amount_take(const char *at, bool size, capture *c)
 {
     static const char units[] = "KMGTP";
     double scale = 1;
@@ -152,7 +152,7 @@ static const char *match(const char *at, const char *pattern, capture *c)
             return NULL;
         }
         if (*pattern == '%' || *pattern == '&') {
-            if (!(at = number_take(at, *pattern == '&', c)))
+            if (!(at = amount_take(at, *pattern == '&', c)))
                 return NULL;
         } else if (*pattern == '$') {
             at += *at == '\'' || *at == '"';
@@ -264,7 +264,21 @@ int kvb_logged_read(const char *path, kvb_logged *log, char *why, size_t why_byt
                                  path);
 }
 
-void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
+/* Sets an option that has its usual value to the logged one. */
+static void number_take(const kvb_logged *log, kvb_logged_key key, uint64_t usual, double most, uint64_t *option)
+{
+    const double value = log->at[key].value;
+
+    if (*option == usual && value >= 1 && value <= most)
+        *option = (uint64_t)value;
+}
+
+static bool is_word(const kvb_logged *log, kvb_logged_key key, const char *word)
+{
+    return strcmp(log->at[key].word, word) == 0;
+}
+
+void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o, kvb_size_ask *ask)
 {
     const bool llama = strcmp(log->engine, "llama.cpp") == 0, vllm = strcmp(log->engine, "vllm") == 0;
     const char *k = log->at[KVB_LOGGED_K].word, *v = log->at[KVB_LOGGED_V].word;
@@ -272,8 +286,7 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     const double pool = log->at[KVB_LOGGED_TOKENS].value;
     unsigned major, minor;
 
-    *o = (kvb_logged_options){.unified = strcmp(log->at[KVB_LOGGED_UNIFIED].word, "true") == 0,
-                              .prefix = strcmp(log->at[KVB_LOGGED_PREFIX].word, "True") == 0};
+    memset(o, 0, sizeof *o);
     snprintf(o->engine, sizeof o->engine, "%s", log->engine);
     if (vllm && sscanf(log->at[KVB_LOGGED_VERSION].word, "%3u.%3u", &major, &minor) == 2)
         snprintf(o->engine, sizeof o->engine, "vllm@%u.%u", major, minor);
@@ -287,23 +300,18 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     if (*k && strcmp(k, "auto") != 0)
         snprintf(o->kv, sizeof o->kv, *v && strcmp(k, v) != 0 ? "%.30s:%.30s" : "%.30s",
                  strncmp(k, "torch.", 6) ? k : k + 6, v);
+    number_take(log, KVB_LOGGED_TP, 1, 65536, &ask->tp);
+    number_take(log, KVB_LOGGED_PP, 1, 65536, &ask->pp);
+    number_take(log, KVB_LOGGED_BATCH, 0, 1 << 30, &ask->batch);
+    number_take(log, KVB_LOGGED_BLOCK, 0, 1 << 20, &ask->block);
+    number_take(log, KVB_LOGGED_OUTPUTS, 0, 1 << 30, &ask->outputs);
     /* Versions without n_outputs_max in the log reserve logits for every token. */
-    o->outputs = llama && !log->at[KVB_LOGGED_OUTPUTS].there ? 1 << 30 : 0;
-    o->copies = (uint32_t)(fmin(log->at[KVB_LOGGED_COPIES].value, 64));
-    o->no_flash =
-        strcmp(log->at[KVB_LOGGED_FLASH].word, "0") == 0 || strcmp(log->at[KVB_LOGGED_FLASH].word, "disabled") == 0;
-    const struct {
-        uint64_t *to;
-        kvb_logged_key key;
-        double most;
-    } numbers[] = {{&o->tp, KVB_LOGGED_TP, 65536},
-                   {&o->pp, KVB_LOGGED_PP, 65536},
-                   {&o->batch, KVB_LOGGED_BATCH, 1 << 30},
-                   {&o->block, KVB_LOGGED_BLOCK, 1 << 20},
-                   {&o->outputs, KVB_LOGGED_OUTPUTS, 1 << 30}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (log->at[numbers[i].key].value >= 1 && log->at[numbers[i].key].value <= numbers[i].most)
-            *numbers[i].to = (uint64_t)log->at[numbers[i].key].value;
+    if (llama && !log->at[KVB_LOGGED_OUTPUTS].there && !ask->outputs)
+        ask->outputs = 1 << 30;
+    ask->copies = (uint32_t)(fmin(log->at[KVB_LOGGED_COPIES].value, 64));
+    ask->unified = ask->unified || is_word(log, KVB_LOGGED_UNIFIED, "true");
+    ask->prefix = ask->prefix || is_word(log, KVB_LOGGED_PREFIX, "True");
+    ask->no_flash = ask->no_flash || is_word(log, KVB_LOGGED_FLASH, "0") || is_word(log, KVB_LOGGED_FLASH, "disabled");
 }
 
 /* ---- the comparison ---------------------------------------------------------------------------------------------- */
@@ -342,8 +350,8 @@ static const char *rule_of(const kvb_size_row *row, kvb_logged_key part)
 {
     switch (part) {
     case KVB_LOGGED_WEIGHTS:
-        return row->weights_why && *row->weights_why ? row->weights_why
-                                                     : "tensors of the config as published; --weights FILE for others";
+        return *row->terms.weights_why ? row->terms.weights_why
+                                       : "tensors of the config as published; --weights FILE for others";
     case KVB_LOGGED_KV:
     case KVB_LOGGED_STATES:
         return row->engine->source;
@@ -370,7 +378,9 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
 
     kvb_kv_text(&row->ask, kv);
     if (people)
-        fprintf(out, "%s by %s: context %" PRIu64 ", sequences %" PRIu64 ", KV in %s, one of %u x %u ranks\n\n",
+        fprintf(out,
+                "%s by %s: context %" PRIu64 ", sequences %" PRIu64 ", KV in %s, one of %" PRIu64 " x %" PRIu64
+                " ranks\n\n",
                 row->model->name, row->engine->name, row->ask.context, row->ask.sequences, kv, row->ask.tp,
                 row->ask.pp);
     for (int part = 0; part < KVB_LOGGED_PARTS && !error; part++) {

@@ -48,14 +48,12 @@ typedef struct kvb_logged {
  * known engine. -ENOMEM. */
 int kvb_logged_read(const char *path, kvb_logged *log, char *why, size_t why_bytes);
 
-/* The engine's settings in the form of command line options. "": not in the log. */
+/* Settings of the engine in the form of command line options. "": not in the log. */
 typedef struct kvb_logged_options {
     char engine[32], context[24], sequences[24], kv[64];
-    uint64_t tp, pp, batch, block, outputs;
-    uint32_t copies;
-    bool unified, no_flash, prefix;
 } kvb_logged_options;
-void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *options);
+/* The other settings go into `ask`, where it has the usual value. */
+void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *options, kvb_size_ask *ask);
 
 /* Prints each part of the log: the predicted and the logged size, and the rule of the prediction if they differ by more
  * than the log's last digit. 0, -EIO or -ENOMEM. */

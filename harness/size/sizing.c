@@ -225,7 +225,7 @@ uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_
     return kvb_stage_layers(model->groups[i].n, ask) + (ask->mtp && i == last ? model->mtp_layers : 0);
 }
 
-static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *which, uint32_t heads, uint32_t elements,
+static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *which, uint64_t heads, uint32_t elements,
                    char *why, size_t why_bytes)
 {
     uint64_t row = kvb_kv_row_bytes(format, elements);
@@ -240,7 +240,7 @@ static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *whi
 
 int kvb_layer_row_bytes(const kvb_sized_group *g, const kvb_size_ask *ask, uint64_t *bytes, char *why, size_t why_bytes)
 {
-    uint32_t heads = g->kv_heads >= ask->tp ? g->kv_heads / ask->tp : 1;
+    uint64_t heads = g->kv_heads >= ask->tp ? g->kv_heads / ask->tp : 1;
 
     *bytes = 0;
     if (g->kind == KVB_SIZED_STATE || g->kind == KVB_SIZED_NONE)
@@ -248,7 +248,7 @@ int kvb_layer_row_bytes(const kvb_sized_group *g, const kvb_size_ask *ask, uint6
     if (g->kind == KVB_SIZED_LATENT) /* each rank computes its own heads from the whole row */
         return row_add(bytes, ask->k, "latent", 1, g->latent_dim + g->rope_dim, why, why_bytes);
     if (g->kv_heads >= ask->tp ? g->kv_heads % ask->tp : ask->tp % g->kv_heads) {
-        snprintf(why, why_bytes, "%u KV heads are not divided by --tp %u", g->kv_heads, ask->tp);
+        snprintf(why, why_bytes, "%u KV heads are not divided by --tp %" PRIu64, g->kv_heads, ask->tp);
         return -ENOTSUP;
     }
     int error = row_add(bytes, ask->k, "K", heads, g->k_dim, why, why_bytes);
@@ -306,7 +306,7 @@ static int ideal_layer(const kvb_sized_model *model, const kvb_sized_group *g, c
     layer->cells = rows_kept(g, grows, ask->context);
     layer->tokens = !grows ? 0 : g->kind == KVB_SIZED_POOLED ? g->every : 1;
     layer->fixed_cells = grows ? 0 : rows_kept(g, false, UINT64_MAX);
-    layer->states = 1 + (uint64_t)ask->spec_depth;
+    layer->states = 1 + ask->spec_depth;
     return kvb_layer_state_bytes(g, ask, ask->state ? kvb_config_dtype_bytes(ask->state) : plain, plain, &layer->state);
 }
 
@@ -432,8 +432,8 @@ int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, c
     return error == -EOVERFLOW ? too_large(why, why_bytes) : error;
 }
 
-int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms,
-                           kvb_size_stage *stages, char *why, size_t why_bytes)
+int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms, char *why,
+                           size_t why_bytes)
 {
     int error = 0;
 
@@ -441,8 +441,8 @@ int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask
         error =
             kvb_weights_rank(model, terms->all_weight_bytes, ask->tp, 1, ask->pp, &terms->weight_bytes, why, why_bytes);
     for (uint32_t i = 0; i < terms->n_stages && terms->all_weight_bytes && !error; i++)
-        error = kvb_weights_rank(model, terms->all_weight_bytes, ask->tp, stages[i].part, ask->parts,
-                                 &stages[i].weight_bytes, why, why_bytes);
+        error = kvb_weights_rank(model, terms->all_weight_bytes, ask->tp, terms->stages[i].part, ask->parts,
+                                 &terms->stages[i].weight_bytes, why, why_bytes);
     if (terms->all_draft_bytes && !error)
         error = kvb_weights_rank(terms->draft, terms->all_draft_bytes, ask->tp, 1, 1, &terms->draft_weight_bytes, why,
                                  why_bytes);
@@ -642,7 +642,7 @@ static change change_begin(const kvb_size_row *row, uint32_t times)
 
     c.ask.tp *= times;
     if (times > 1)
-        kvb_list_add(c.options, TEXT, " ", "--tp %u", c.ask.tp);
+        kvb_list_add(c.options, TEXT, " ", "--tp %" PRIu64, c.ask.tp);
     return c;
 }
 
@@ -660,14 +660,11 @@ static uint64_t cost_of(const change *c)
 static bool fits(const kvb_size_row *row, change *c)
 {
     kvb_size_terms terms = row->terms;
-    kvb_size_stage stages[KVB_SIZE_STAGES];
     char why[256];
 
     terms.sized_only = true;
     terms.all_weight_bytes = c->all_weight_bytes;
-    if (terms.n_stages)
-        terms.stages = memcpy(stages, terms.stages, terms.n_stages * sizeof *stages);
-    return kvb_size_weights_share(row->model, &c->ask, &terms, stages, why, sizeof why) == 0 &&
+    return kvb_size_weights_share(row->model, &c->ask, &terms, why, sizeof why) == 0 &&
            kvb_size_compute(row->model, row->engine, &c->ask, &terms, &c->size, why, sizeof why) == 0 &&
            c->size.total_bytes <= c->size.budget_bytes;
 }
@@ -763,7 +760,7 @@ static void stages_add(const kvb_size_row *row, changes *all)
 
         c.times = times;
         c.ask.pp *= times;
-        kvb_list_add(c.options, TEXT, " ", "--pp %u", c.ask.pp);
+        kvb_list_add(c.options, TEXT, " ", "--pp %" PRIu64, c.ask.pp);
         if (change_add(row, c, all))
             return;
     }
@@ -837,7 +834,7 @@ int kvb_size_suggest(const kvb_sizes *rows, kvb_table_format format, FILE *out)
             ;
         fprintf(out, "%s%s:\n\n", i ? "\n" : "", rows->at[i].model->name);
         if (!rows->at[i].terms.weights_known)
-            fprintf(out, "weights: %s\n", rows->at[i].weights_why);
+            fprintf(out, "weights: %s\n", rows->at[i].terms.weights_why);
         else
             error = table_print(rows->at + i, n, format, out);
     }

@@ -44,16 +44,16 @@ typedef struct kvb_size_ask {
     uint64_t sequences;
     const kvb_kv_format *k, *v;
     const char *state;    /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
-    uint32_t tp, pp;      /* ranks, at least 1 */
+    uint64_t tp, pp;      /* ranks, at least 1 */
     uint32_t part, parts; /* this stage of the pipeline has `part` of `parts` shares of the layers; 0: one of pp */
     bool before_last;     /* a later stage of the pipeline has the output: this one computes no logits */
-    uint32_t spec_depth;  /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
+    uint64_t spec_depth;  /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
     bool mtp;             /* serve the model's own multi-token prediction layers too */
-    uint32_t block;       /* tokens of a block; 0: the engine's */
-    uint32_t batch;       /* most tokens of one forward pass (prefill chunk); 0: the engine's */
-    uint32_t max_seqs;    /* sequences of an engine's buffers, if more than `sequences`; 0: the engine's */
+    uint64_t block;       /* tokens of a block; 0: the engine's */
+    uint64_t batch;       /* most tokens of one forward pass (prefill chunk); 0: the engine's */
+    uint64_t max_seqs;    /* sequences of an engine's buffers, if more than `sequences`; 0: the engine's */
     bool unified;         /* llama.cpp: one cache for all sequences, its server's default */
-    uint32_t outputs; /* llama.cpp: most tokens of a pass with logits; 0: each sequence and draft, as in its server */
+    uint64_t outputs; /* llama.cpp: most tokens of a pass with logits; 0: each sequence and draft, as in its server */
     uint32_t copies;  /* llama.cpp: of the tensors that a device passes on; 0: 4 in a pipeline, else 1 */
     bool no_flash;    /* llama.cpp: without flash attention */
     bool prefix;      /* vllm: cache beginnings of prompts beside recurrent states, even if not by default */
@@ -137,6 +137,8 @@ extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, k
 /* The most tokens of one forward pass: the asked number, else the engine's default. */
 uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask);
 
+#define KVB_SIZE_STAGES 64 /* most stages of an uneven pipeline */
+
 /* A stage of a pipeline with uneven stages. */
 typedef struct kvb_size_stage {
     uint32_t part;            /* of kvb_size_ask.parts */
@@ -147,6 +149,7 @@ typedef struct kvb_size_stage {
 /* The needs of one rank besides the context, and the budget for everything. */
 typedef struct kvb_size_terms {
     bool weights_known;
+    char weights_why[400]; /* why they are unknown, or an upper limit; or "" */
     uint64_t weight_bytes, runtime_bytes;
     uint64_t all_weight_bytes;    /* of all ranks; 0: not counted, or not known */
     uint64_t all_draft_bytes;     /* the same for the draft model */
@@ -155,17 +158,16 @@ typedef struct kvb_size_terms {
     bool most_only;               /* search only for the most sequences: max_context stays 0 */
     const kvb_sized_model *draft; /* a draft model, served beside the model by the same engine; NULL: none */
     uint64_t draft_weight_bytes;
-    const kvb_size_stage *stages; /* of an uneven pipeline: the stage with the least room is sized */
+    kvb_size_stage stages[KVB_SIZE_STAGES]; /* of an uneven pipeline: the stage with the least room is sized */
     uint32_t n_stages;
     uint64_t budget; /* bytes; 0: the engine's share of the asked device, if there is one */
 } kvb_size_terms;
 
-/* Sets one rank's share of the weights: terms->weight_bytes and draft_weight_bytes, and weight_bytes of the
- * terms->n_stages stages. Errors are those of kvb_weights_rank. */
-int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms,
-                           kvb_size_stage *stages, char *why, size_t why_bytes);
+/* Sets one rank's share of the weights: weight_bytes and draft_weight_bytes, and weight_bytes of the stages. Errors are
+ * those of kvb_weights_rank. */
+int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms, char *why,
+                           size_t why_bytes);
 
-#define KVB_SIZE_STAGES    64         /* most stages of an uneven pipeline */
 #define KVB_SIZE_UNBOUNDED UINT64_MAX /* no limit */
 
 typedef struct kvb_size {
@@ -193,7 +195,6 @@ typedef struct kvb_size_row {
     const kvb_size_engine *engine;
     kvb_size_ask ask;
     kvb_size_terms terms;
-    const char *weights_why; /* why the weights are unknown, or an upper limit; or "" */
     kvb_size size;
     int error;     /* of kvb_size_compute; not 0: size is not valid */
     char why[256]; /* of the error */

@@ -82,8 +82,8 @@ static void reason_text(const kvb_size_row *r, char text[CELL])
     text[0] = '\0';
     if (r->error)
         reason_add(text, "%s", r->why);
-    else if (r->weights_why && *r->weights_why)
-        reason_add(text, "weights: %s", r->weights_why);
+    else if (*r->terms.weights_why)
+        reason_add(text, "weights: %s", r->terms.weights_why);
     if (sized && !r->size.budget_bytes)
         reason_add(text, "no --budget: no max_context, no max_sequences");
     else if (sized && r->size.max_context == KVB_SIZE_UNBOUNDED)
@@ -322,9 +322,9 @@ static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *
     if (r->terms.weights_known)
         weights = kvb_bytes_text((double)(r->terms.n_stages ? r->terms.all_weight_bytes : r->terms.weight_bytes));
     if (r->terms.n_stages)
-        snprintf(ranks, sizeof ranks, " in all, on %u x %u ranks", r->ask.tp, r->ask.pp);
+        snprintf(ranks, sizeof ranks, " in all, on %" PRIu64 " x %" PRIu64 " ranks", r->ask.tp, r->ask.pp);
     else if (r->ask.tp * r->ask.pp > 1)
-        snprintf(ranks, sizeof ranks, " on one of %u x %u ranks", r->ask.tp, r->ask.pp);
+        snprintf(ranks, sizeof ranks, " on one of %" PRIu64 " x %" PRIu64 " ranks", r->ask.tp, r->ask.pp);
     int n = snprintf(text, sizeof text, "%s: KV in %s, weights %s%s", r->model->name, kv, weights.text, ranks);
 
     if (r->terms.budget) {
@@ -547,12 +547,12 @@ static void row_note(const kvb_size_row *r, notes *all)
         note_add(all, "%s: %s.", r->engine->name, r->why);
     if (!r->terms.weights_known)
         note_add(all, "weights: %s. Name them: --weights SIZE, FILE.safetensors.index.json or FILE.gguf.",
-                 r->weights_why);
+                 r->terms.weights_why);
     else if (!r->error && r->size.budget_bytes && r->size.weight_bytes > r->size.budget_bytes)
         note_add(all, "%s: the weights alone exceed what it may take by %s.", r->engine->name,
                  kvb_bytes_text((double)(r->size.weight_bytes - r->size.budget_bytes)).text);
-    if (r->terms.weights_known && r->weights_why && *r->weights_why)
-        note_add(all, "weights: %s.", r->weights_why);
+    if (r->terms.weights_known && *r->terms.weights_why)
+        note_add(all, "weights: %s.", r->terms.weights_why);
     if (!r->error && r->size.stage)
         note_add(all, "Of %" PRIu32 " stages, the one with the least room is shown.", r->terms.n_stages);
     if (!r->error && r->terms.draft)

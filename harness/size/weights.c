@@ -780,7 +780,7 @@ static uint64_t share(uint64_t value, uint64_t part, uint64_t whole)
 }
 
 /* Parameters of the k and v projections that a rank holds beyond 1/tp of them. */
-static uint64_t replicated_kv(const kvb_sized_model *model, uint32_t tp)
+static uint64_t replicated_kv(const kvb_sized_model *model, uint64_t tp)
 {
     wide beyond = 0;
     for (size_t i = 0; i < model->n_groups; i++) {
@@ -802,7 +802,7 @@ static int rank_fail(int err, char *why, size_t why_bytes, const char *text, con
     return err;
 }
 
-int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t part, uint32_t parts,
+int kvb_sized_parameters_rank(const kvb_sized_model *model, uint64_t tp, uint64_t part, uint64_t parts,
                               kvb_sized_parameters *rank, char *why, size_t why_bytes)
 {
     const kvb_sized_parameters *all = &model->parameters;
@@ -829,7 +829,7 @@ int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_
     return 0;
 }
 
-int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t part, uint32_t parts,
+int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint64_t tp, uint64_t part, uint64_t parts,
                      uint64_t *rank_bytes, char *why, size_t why_bytes)
 {
     kvb_sized_parameters rank;

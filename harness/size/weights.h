@@ -46,10 +46,10 @@ bool kvb_is_bits_alone(const char *word);
 /* The parameters of the fullest rank of tp, by part, in a stage that has `part` of `parts` shares of the layers: an upper
  * limit (weights.c gives rule and sources). -EINVAL: a number is 0, part is above parts, or the stage has no layer;
  * -ENOTSUP: the parameters are unknown. */
-int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t part, uint32_t parts,
+int kvb_sized_parameters_rank(const kvb_sized_model *model, uint64_t tp, uint64_t part, uint64_t parts,
                               kvb_sized_parameters *rank, char *why, size_t why_bytes);
 /* The same share of `bytes`, the size of all weights, given by the user or read from files. */
-int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t part, uint32_t parts,
+int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint64_t tp, uint64_t part, uint64_t parts,
                      uint64_t *rank_bytes, char *why, size_t why_bytes);
 
 /* ---- files of weights: only the headers of safetensors and GGUF files are read ---- */
