@@ -191,8 +191,8 @@ static void dtype_read(kvb_model_reading *reading)
         kvb_config_fail(c, -EINVAL, "%storch_dtype: \"%.40s\" is none of bfloat16, float16 and float32", c->place,
                         word);
     if (!word)
-        kvb_sized_model_note_add(reading, -1, "dtype = 16 bits, taken for weights, KV and activations",
-                                 "torch_dtype and dtype are absent");
+        kvb_sized_model_note_add(reading, -1, "torch_dtype and dtype are absent",
+                                 "dtype = 16 bits, taken for weights, KV and activations");
 }
 
 /* The number of layers: from its own field, else from the family's list of layers. */
@@ -232,7 +232,6 @@ static void whole_read(kvb_model_reading *reading)
     kvb_config_json *c = &reading->config;
     kvb_sized_model *model = reading->model;
     kvb_config_fact layers = layers_count(reading);
-    char text[32];
 
     if (layers.value > KVB_LAYERS_MOST)
         kvb_config_fail(c, -EINVAL, "%s: %ju layers are more than the %u that sizing takes", layers.source,
@@ -240,8 +239,7 @@ static void whole_read(kvb_model_reading *reading)
     if (c->error)
         return;
     reading->n_layers = model->n_layers = (uint32_t)layers.value;
-    snprintf(text, sizeof text, "layers = %u", model->n_layers);
-    kvb_sized_model_note_add(reading, -1, text, layers.source);
+    kvb_sized_model_note_add(reading, -1, layers.source, "layers = %u", model->n_layers);
     model->hidden = (uint32_t)kvb_config_count(c, "hidden_size n_embd d_model n_embed").value;
     model->intermediate = intermediate_read(c);
     model->vocab = (uint32_t)kvb_config_number(c, "vocab_size padded_vocab_size");
@@ -300,14 +298,15 @@ static void model_begin(kvb_model_reading *reading, const json_t *root, const js
     enclosing_fill(c, root);
     kvb_config_default_fill(c, reading->class ? reading->class->defaults : NULL);
     if (text != root)
-        kvb_sized_model_note_add(reading, -1, "the language model alone is sized",
-                                 "the config has a part for the text");
+        kvb_sized_model_note_add(reading, -1, "the config has a part for the text",
+                                 "the language model alone is sized");
 }
 
 static int reading_do(kvb_model_reading *reading, const char *text, size_t n)
 {
     kvb_config_json *c = &reading->config;
     json_t *root = json_read(c, text, n);
+    c->asked = json_object();
     const json_t *inner = c->error ? NULL : text_config(c, root);
 
     if (!c->error)
@@ -321,6 +320,7 @@ static int reading_do(kvb_model_reading *reading, const char *text, size_t n)
     if (!c->error)
         parameters_read(reading);
     json_decref(root);
+    json_decref(c->asked);
     return c->error;
 }
 

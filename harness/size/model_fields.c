@@ -12,62 +12,18 @@
 #define NAME_BYTES 96u
 
 /* Fields that change the memory of rows and states. If one is set that the architecture does not know, the model is
- * refused: to ignore it would be a guess. At most 64, as each has a bit in kvb_config_json.asked. */
-static const char *const memory_fields[] = {
-    "kv_lora_rank",
-    "qk_rope_head_dim",
-    "v_head_dim",
-    "index_head_dim",
-    "indexer_types",
-    "index_topk_freq",
-    "index_topk_pattern",
-    "index_kpool",
-    "sparse_attention_config",
-    "compress_ratios",
-    "sliding_window",
-    "sliding_window_size",
-    "sliding_window_pattern",
-    "attention_window_size",
-    "attention_chunk_size",
-    "attention_sink_size",
-    "swa_num_key_value_heads",
-    "swa_head_dim",
-    "global_head_dim",
-    "num_global_key_value_heads",
-    "num_kv_shared_layers",
-    "cla_share_factor",
-    "block_configs",
-    "linear_attn_config",
-    "full_attention_interval",
-    "hybrid_override_pattern",
-    "hybrid_layer_pattern",
-    "attn_type_list",
-    "layers_block_type",
-    "block_types",
-    "full_attn_idxs",
-    "attn_layer_indices",
-    "attn_layer_period",
-    "attn_layer_idx",
-    "no_rope_layers",
-    "linear_num_value_heads",
-    "mamba_d_state",
-    "mamba_num_heads",
-    "ssm_state_size",
-    "state_size",
-    "d_state",
-    "ssm_cfg",
-    "conv_L_cache",
-    "lru_width",
-    "local_layer_ids",
-    "indexer_head_dim",
-    "ple_layer_ids",
-    "layer_group_size",
-    "attention_other_setting",
-    "cross_attention_layers",
-    "is_encoder_decoder",
-};
-#define MEMORY_FIELDS (sizeof memory_fields / sizeof *memory_fields)
-_Static_assert(MEMORY_FIELDS <= 64, "a bit each in kvb_config_json.asked");
+ * refused: to ignore it would be a guess. */
+static const char memory_fields[] =
+    "kv_lora_rank qk_rope_head_dim v_head_dim index_head_dim indexer_types index_topk_freq "
+    "index_topk_pattern index_kpool sparse_attention_config compress_ratios sliding_window "
+    "sliding_window_size sliding_window_pattern attention_window_size attention_chunk_size "
+    "attention_sink_size swa_num_key_value_heads swa_head_dim global_head_dim num_global_key_value_heads "
+    "num_kv_shared_layers cla_share_factor block_configs linear_attn_config full_attention_interval "
+    "hybrid_override_pattern hybrid_layer_pattern attn_type_list layers_block_type block_types "
+    "full_attn_idxs attn_layer_indices attn_layer_period attn_layer_idx no_rope_layers "
+    "linear_num_value_heads mamba_d_state mamba_num_heads ssm_state_size state_size d_state ssm_cfg "
+    "conv_L_cache lru_width local_layer_ids indexer_head_dim ple_layer_ids layer_group_size "
+    "attention_other_setting cross_attention_layers is_encoder_decoder";
 
 void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...)
 {
@@ -94,11 +50,11 @@ static const char *name_first(const char *names, char name[NAME_BYTES])
 
 static void asked_note(kvb_config_json *config, const char *name)
 {
-    size_t n = strcspn(name, ".");
+    char outer[NAME_BYTES];
 
-    for (size_t i = 0; i < MEMORY_FIELDS; i++)
-        if (strncmp(memory_fields[i], name, n) == 0 && memory_fields[i][n] == '\0')
-            config->asked |= (uint64_t)1 << i;
+    snprintf(outer, sizeof outer, "%.*s", (int)strcspn(name, "."), name);
+    if (json_object_set_new(config->asked, outer, json_true()))
+        kvb_config_fail(config, -ENOMEM, "no memory");
 }
 
 static const json_t *field_get(const json_t *object, const char *name)
@@ -323,9 +279,13 @@ bool kvb_names_have(const char *names, const char *name)
 
 void kvb_config_unasked(kvb_config_json *config)
 {
-    for (size_t i = 0; i < MEMORY_FIELDS; i++)
-        if (!(config->asked >> i & 1) && !(config->inert && kvb_names_have(config->inert, memory_fields[i])) &&
-            !is_neutral(json_object_get(config->given, memory_fields[i])))
+    char name[NAME_BYTES];
+
+    for (const char *rest = memory_fields; *rest;) {
+        rest = name_first(rest, name);
+        if (!json_object_get(config->asked, name) && !(config->inert && kvb_names_have(config->inert, name)) &&
+            !is_neutral(json_object_get(config->given, name)))
             kvb_config_fail(config, -EINVAL, "%s%s: set, but %s has no such field, so its meaning is not known",
-                            config->place, memory_fields[i], config->model_class);
+                            config->place, name, config->model_class);
+    }
 }

@@ -2,6 +2,7 @@
 /* The letter and the shape of each layer, and groups of layers of equal memory. */
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -932,17 +933,17 @@ static void window_settle(kvb_model_reading *reading)
         return kvb_config_fail(c, -EINVAL, "%s%s: missing, which %s needs", c->place, name, c->model_class);
     if (!window || !on) {
         letters_replace(reading, 0, 'W', 'F');
-        return kvb_sized_model_note_add(reading, -1, "no sliding window",
-                                        on ? "sliding_window is absent or null" : "use_sliding_window is not true");
+        return kvb_sized_model_note_add(reading, -1,
+                                        on ? "sliding_window is absent or null" : "use_sliding_window is not true",
+                                        "no sliding window");
     }
     uint64_t n = kvb_config_number(c, names);
     if (n == 0)
         return kvb_config_fail(c, -EINVAL, "%s%s: 0 tokens: a window of at least 1 was expected", c->place, text);
-    if (reading->model->max_context && n >= reading->model->max_context) {
-        snprintf(text, sizeof text, "the window of %ju tokens limits no context of up to %ju", (uintmax_t)n,
-                 (uintmax_t)reading->model->max_context);
-        kvb_sized_model_note_add(reading, -1, text, "sliding_window, max_position_embeddings");
-    }
+    if (reading->model->max_context && n >= reading->model->max_context)
+        kvb_sized_model_note_add(reading, -1, "sliding_window, max_position_embeddings",
+                                 "the window of %ju tokens limits no context of up to %ju", (uintmax_t)n,
+                                 (uintmax_t)reading->model->max_context);
     if (family->window_from && !listed) {
         uint64_t from = kvb_config_count(c, family->window_from).value;
         for (uint32_t i = 0; i < reading->n_layers && i < from; i++)
@@ -957,7 +958,7 @@ static void chunk_settle(kvb_model_reading *reading)
     if (!strchr(reading->family->letters, 'C'))
         return;
     if (!kvb_config_has(c, "attention_chunk_size") && letters_replace(reading, 0, 'C', 'F') > 0)
-        kvb_sized_model_note_add(reading, -1, "no chunks", "attention_chunk_size is null");
+        kvb_sized_model_note_add(reading, -1, "attention_chunk_size is null", "no chunks");
 }
 
 /* Gemma 3n and 4: the last layers read the rows of earlier layers of their kind. Hunyuan: the layers of a group read
@@ -965,7 +966,6 @@ static void chunk_settle(kvb_model_reading *reading)
 static void sharing_settle(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
-    char text[KVB_CONFIG_SOURCE];
 
     if (!reading->family->shares)
         return;
@@ -985,11 +985,11 @@ static void sharing_settle(kvb_model_reading *reading)
             reading->letters[i] = (char)tolower((unsigned char)reading->letters[i]);
         }
     if (last)
-        snprintf(text, sizeof text, "the last %ju layers read the rows of earlier ones", (uintmax_t)last);
-    else
-        snprintf(text, sizeof text, "one layer of %ju has rows, the others read them", (uintmax_t)factor);
-    if (last || (cla && factor > 1))
-        kvb_sized_model_note_add(reading, -1, text, last ? "num_kv_shared_layers" : "cla_share_factor");
+        kvb_sized_model_note_add(reading, -1, "num_kv_shared_layers",
+                                 "the last %ju layers read the rows of earlier ones", (uintmax_t)last);
+    else if (cla && factor > 1)
+        kvb_sized_model_note_add(reading, -1, "cla_share_factor", "one layer of %ju has rows, the others read them",
+                                 (uintmax_t)factor);
 }
 
 void kvb_layers_settle(kvb_model_reading *reading)
@@ -1003,18 +1003,23 @@ void kvb_layers_settle(kvb_model_reading *reading)
 
 #define RUNS_MOST 5u /* runs of layer numbers in a note; more are "…" */
 
-void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source)
+void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *source, const char *format, ...)
 {
     kvb_sized_model *model = reading->model;
     kvb_sized_model_note *notes = realloc(model->notes, (model->n_notes + 1) * sizeof *notes);
+    va_list args;
 
     if (!notes)
         return kvb_config_fail(&reading->config, -ENOMEM, "no memory");
     model->notes = notes;
-    notes[model->n_notes] = (kvb_sized_model_note){.group = group, .text = strdup(text), .source = strdup(source)};
-    if (!notes[model->n_notes].text || !notes[model->n_notes].source)
+    notes += model->n_notes++;
+    *notes = (kvb_sized_model_note){.group = group, .source = strdup(source)};
+    va_start(args, format);
+    if (vasprintf(&notes->text, format, args) < 0)
+        notes->text = NULL;
+    va_end(args);
+    if (!notes->text || !notes->source)
         kvb_config_fail(&reading->config, -ENOMEM, "no memory");
-    model->n_notes++;
 }
 
 /* memcmp is right: shapes are zeroed before they are filled, so their padding is equal. */
@@ -1029,7 +1034,6 @@ static bool is_same(const kvb_sized_group *a, const kvb_sized_group *b)
 static int group_find(kvb_model_reading *reading, const kvb_layer_shape *shape)
 {
     kvb_sized_model *model = reading->model;
-    char text[64];
 
     for (size_t g = 0; g < model->n_groups; g++)
         if (is_same(&model->groups[g], &shape->group))
@@ -1042,10 +1046,9 @@ static int group_find(kvb_model_reading *reading, const kvb_layer_shape *shape)
     model->groups = groups;
     memcpy(&groups[model->n_groups], &shape->group, sizeof *groups);
     int group = (int)model->n_groups++;
-    for (uint32_t f = 0; f < shape->n_facts; f++) {
-        snprintf(text, sizeof text, "%s = %ju", shape->facts[f].what, (uintmax_t)shape->facts[f].fact.value);
-        kvb_sized_model_note_add(reading, group, text, shape->facts[f].fact.source);
-    }
+    for (uint32_t f = 0; f < shape->n_facts; f++)
+        kvb_sized_model_note_add(reading, group, shape->facts[f].fact.source, "%s = %ju", shape->facts[f].what,
+                                 (uintmax_t)shape->facts[f].fact.value);
     return group;
 }
 
@@ -1085,14 +1088,14 @@ static void members_note(kvb_model_reading *reading)
 {
     kvb_sized_model *model = reading->model;
     const char *vary_in = reading->family->vary_in;
-    char layers[160], text[224];
+    char layers[160];
 
     if (vary_in && kvb_config_has(&reading->config, vary_in))
         snprintf(reading->letters_source, sizeof reading->letters_source, "%s%s", reading->config.place, vary_in);
     for (size_t g = 0; g < model->n_groups; g++) {
         layers_tell(reading, (int)g, layers, sizeof layers);
-        snprintf(text, sizeof text, "%u of %u layers: %s", model->groups[g].n, reading->n_layers, layers);
-        kvb_sized_model_note_add(reading, (int)g, text, reading->letters_source);
+        kvb_sized_model_note_add(reading, (int)g, reading->letters_source, "%u of %u layers: %s", model->groups[g].n,
+                                 reading->n_layers, layers);
     }
 }
 

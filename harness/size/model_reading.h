@@ -55,7 +55,7 @@ typedef struct kvb_config_json {
     const char *class_name;  /* of these defaults: "Gemma3TextConfig" */
     const char *inert;       /* of the class; or NULL */
     const char *model_class; /* the architecture, for messages */
-    uint64_t asked;          /* a bit for each field that changes memory: set once it was read */
+    json_t *asked;           /* the names of all fields that were read */
     int error;               /* 0, or the first failure, a negative errno */
     char *why;
     size_t why_bytes;
@@ -192,8 +192,9 @@ struct kvb_model_reading {
     int16_t groups[2][KVB_LAYERS_MOST];     /* the groups that each layer is in; -1: none */
 };
 
-/* Adds a note of the model (group -1) or of a group. Copies both texts. */
-void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source);
+/* Adds a note of the model (group -1) or of a group. Copies the source. */
+__attribute__((format(printf, 4, 5))) void kvb_sized_model_note_add(kvb_model_reading *reading, int group,
+                                                                    const char *source, const char *format, ...);
 
 /* model_layers.c, in this order: give each layer a letter; change letters for windows that are switched off and for shared
  * rows; put layers of equal memory into groups, with a note for each factor and for each group's layers. */
