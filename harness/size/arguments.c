@@ -23,30 +23,32 @@ enum { ENGINES = sizeof engines_all / sizeof *engines_all };
 /* Parses one word of a list into an element. */
 typedef int word_parse(const char *word, void *element, char *why, size_t why_bytes);
 
-/* Parses the words between commas. *at: elements of `bytes` each; the caller frees them. */
-static int list_parse(const char *text, word_parse *parse, size_t bytes, void **at, size_t *n, char *why,
+/* Parses the words between commas into an array [n] of elements of `bytes` each, which the caller frees. array: the
+ * address of its pointer. */
+static int list_parse(const char *text, word_parse *parse, size_t bytes, void *array, size_t *n, char *why,
                       size_t why_bytes)
 {
-    char *copy = strdup(text), *rest = copy, *word;
+    char *at = NULL, *copy = strdup(text), *rest = copy, *word;
     int error = copy ? 0 : -ENOMEM;
     size_t room = 1;
 
     for (const char *c = text; *c; c++)
         room += *c == ',';
     *n = 0;
-    *at = calloc(room, bytes);
-    if (!*at)
+    at = calloc(room, bytes);
+    if (!at)
         error = -ENOMEM;
     while (!error && (word = strsep(&rest, ",")))
-        error = parse(word, (char *)*at + bytes * (*n)++, why, why_bytes);
+        error = parse(word, at + bytes * (*n)++, why, why_bytes);
     free(copy);
     if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory");
     if (error) {
-        free(*at);
-        *at = NULL;
+        free(at);
+        at = NULL;
         *n = 0;
     }
+    memcpy(array, &at, sizeof at);
     return error;
 }
 
@@ -57,11 +59,7 @@ static int number_parse(const char *word, void *element, char *why, size_t why_b
 
 int kvb_numbers_parse(const char *text, kvb_size_numbers *numbers, char *why, size_t why_bytes)
 {
-    void *at;
-    int error = list_parse(text, number_parse, sizeof *numbers->at, &at, &numbers->n, why, why_bytes);
-
-    numbers->at = at;
-    return error;
+    return list_parse(text, number_parse, sizeof *numbers->at, &numbers->at, &numbers->n, why, why_bytes);
 }
 
 static int format_find(const char *name, const kvb_kv_format **format, char *why, size_t why_bytes)
@@ -96,11 +94,7 @@ static int kv_parse(const char *word, void *element, char *why, size_t why_bytes
 
 int kvb_kv_parse(const char *text, kvb_kv_pairs *pairs, char *why, size_t why_bytes)
 {
-    void *at;
-    int error = list_parse(text, kv_parse, sizeof *pairs->at, &at, &pairs->n, why, why_bytes);
-
-    pairs->at = at;
-    return error;
+    return list_parse(text, kv_parse, sizeof *pairs->at, &pairs->at, &pairs->n, why, why_bytes);
 }
 
 /* "vllm", or with a version "vllm@0.24", "vllm@0.24.1". */
@@ -131,12 +125,8 @@ static int engine_parse(const char *word, void *element, char *why, size_t why_b
 
 int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes)
 {
-    void *at;
-    int error = list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm,sglang,trtllm,mlx", engine_parse,
-                           sizeof *engines->at, &at, &engines->n, why, why_bytes);
-
-    engines->at = at;
-    return error;
+    return list_parse(text ? text : "ideal,kvbench,llama.cpp,vllm,sglang,trtllm,mlx", engine_parse, sizeof *engines->at,
+                      &engines->at, &engines->n, why, why_bytes);
 }
 
 /* Parses a decimal number into thousandths; *rest: the text after it. False: no number, more than three decimals, or too
@@ -164,33 +154,17 @@ static bool thousandths_parse(const char *text, unsigned __int128 *number, const
 
 int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_bytes)
 {
-    static const struct {
-        const char *name;
-        uint64_t bytes;
-    } units[] = {
-        {"", 1},
-        {"B", 1},
-        {"KiB", 1ull << 10},
-        {"MiB", 1ull << 20},
-        {"GiB", 1ull << 30},
-        {"TiB", 1ull << 40},
-        {"PiB", 1ull << 50},
-        {"kB", 1000ull},
-        {"MB", 1000000ull},
-        {"GB", 1000000000ull},
-        {"TB", 1000000000000ull},
-        {"PB", 1000000000000000ull},
-    };
     unsigned __int128 number;
     const char *rest;
 
-    if (thousandths_parse(text, &number, &rest))
-        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-            if (strcasecmp(rest, units[i].name) == 0 &&
-                number <= (unsigned __int128)UINT64_MAX * 1000 / units[i].bytes) {
-                *bytes = (uint64_t)(number * units[i].bytes / 1000);
-                return 0;
-            }
+    if (thousandths_parse(text, &number, &rest)) {
+        const uint64_t unit = kvb_unit_bytes(rest);
+
+        if (unit && number <= (unsigned __int128)UINT64_MAX * 1000 / unit) {
+            *bytes = (uint64_t)(number * unit / 1000);
+            return 0;
+        }
+    }
     snprintf(why, why_bytes, "'%.40s' is no size of 64 bits, like 80GiB (binary), 80GB (decimal) or 85899345920", text);
     return -EINVAL;
 }

@@ -183,6 +183,20 @@ uint64_t kvb_kv_row_bytes(const kvb_kv_format *f, uint64_t elements)
     return elements && elements % f->group == 0 ? elements / f->group * f->group_bytes + f->extra_bytes : 0;
 }
 
+uint64_t kvb_unit_bytes(const char *word)
+{
+    static const char prefixes[] = "KMGTP";
+    const char *prefix = *word ? strchr(prefixes, toupper((unsigned char)*word)) : NULL;
+    const bool binary = prefix && (word[1] == 'i' || word[1] == 'I');
+    uint64_t bytes = 1;
+
+    if (strcasecmp(prefix ? word + 1 + binary : word, "B") != 0 && *word)
+        return 0;
+    for (; prefix && prefix >= prefixes; prefix--)
+        bytes *= binary ? 1024 : 1000;
+    return bytes;
+}
+
 /* ---- one rank's part of a layer ---------------------------------------------------------------------------------- */
 
 int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n)

@@ -25,6 +25,8 @@ const kvb_kv_format *kvb_kv_format_at(size_t i);           /* the i-th; NULL aft
 /* Bytes of a row. 0: the row is not a multiple of the group. */
 uint64_t kvb_kv_row_bytes(const kvb_kv_format *format, uint64_t elements);
 
+uint64_t kvb_unit_bytes(const char *word); /* "GiB", "GB", "": 1; in any case. 0: no unit of bytes */
+
 /* A device that serves models. */
 typedef struct kvb_device {
     const char *name; /* a word of --gpu: "H100-80GB" */

@@ -2,6 +2,7 @@
 /* Parameters and bytes of a model's weights: the sum over its tensors, and the share of one rank. */
 #include "harness/size/weights.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -87,45 +88,34 @@ static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
            c->tensor;
 }
 
-/* The parts of a layer for a name of modules, by the first word that the name contains. 0: none that counts. */
+/* The parts of a layer for a name of modules, by the first row with a word that the name contains. 0: none that counts. */
 #define FEED (BIT(DENSE) | BIT(EXPERTS) | BIT(SHARED))
 static const struct {
-    const char *word;
+    const char *words;
     unsigned parts;
 } modules[] = {
-    {"vis", 0},
-    {"multi_modal", 0},
-    {"audio", 0},
-    {"mm_projector", 0},
-    {"mtp", 0},
-    {"embed", 0},
-    {"norm", 0},
-    {"lm_head", 0},
-    {"e_score", 0},
-    {"conv1d", 0},
-    {"router", 0},
-    {"weights_proj", 0},
-    {"shared_expert_gate", 0},
+    {"vis multi_modal audio mm_projector mtp embed norm lm_head e_score conv1d router weights_proj shared_expert_gate",
+     0},
     {"shared_expert", BIT(SHARED)},
     {"expert", BIT(EXPERTS)},
-    {"linear_attn", BIT(MIXER)},
-    {"in_proj", BIT(MIXER)},
-    {"mamba", BIT(MIXER)},
-    {"latent_proj", BIT(OTHER)},
-    {"indexer", BIT(OTHER)},
+    {"linear_attn in_proj mamba", BIT(MIXER)},
+    {"latent_proj indexer", BIT(OTHER)},
     {"attn", BIT(ATTENTION) | BIT(OTHER)},
-    {"q_proj", BIT(ATTENTION)},
-    {"k_proj", BIT(ATTENTION)},
-    {"v_proj", BIT(ATTENTION)},
-    {"o_proj", BIT(ATTENTION)},
-    {"mixer.gate", 0},
-    {"mlp.gate.", 0},
-    {"gate_proj", BIT(DENSE)},
-    {"up_proj", BIT(DENSE)},
-    {"down_proj", BIT(DENSE)},
-    {"mlp", FEED}, /* without experts that lie beside it */
-    {"feed_forward", FEED},
+    {"q_proj k_proj v_proj o_proj", BIT(ATTENTION)},
+    {"mixer.gate mlp.gate.", 0},
+    {"gate_proj up_proj down_proj", BIT(DENSE)},
+    {"mlp feed_forward", FEED}, /* without experts that lie beside it */
 };
+
+static bool contains_one(const char *name, const char *words)
+{
+    for (size_t n; *words; words += n + strspn(words + n, " ")) {
+        n = strcspn(words, " ");
+        if (memmem(name, strlen(name), words, n))
+            return true;
+    }
+    return false;
+}
 
 static bool ends_with(const char *word, const char *end)
 {
@@ -144,7 +134,7 @@ static unsigned parts_named(const char *name, bool beside)
     if (ends_with(plain, ".gate") || strcmp(plain, "gate") == 0)
         return 0;
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
-        if (strstr(plain, modules[i].word))
+        if (contains_one(plain, modules[i].words))
             return modules[i].parts == FEED && beside ? BIT(DENSE) : modules[i].parts;
     return LINEAR;
 }
@@ -597,41 +587,6 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
 
 /* ---- as published ---------------------------------------------------------------------------------------------- */
 
-/* `elements` parameters take `bytes` together, with their scales. */
-static const struct dtype {
-    const char *word;
-    uint64_t elements, bytes;
-} dtypes[] = {
-    {"f32", 1, 4},
-    {"f16", 1, 2},
-    {"bf16", 1, 2},
-    {"e4m3", 1, 1},
-    {"e5m2", 1, 1},
-    {"fp8", 1, 1},
-    {"int8", 1, 1},
-    {"q8_0", 32, 34},
-    {"q5_1", 32, 24},
-    {"q5_0", 32, 22},
-    {"q4_1", 32, 20},
-    {"q4_0", 32, 18}, /* ggml's blocks */
-    {"mxfp4", 32, 17},
-    {"nvfp4", 16, 9},
-    /* llama.cpp mixes types: bits of a weight as its tools/quantize/README.md lists them for Llama-3.1-8B */
-    {"q2_K", 80000, 31593},
-    {"q2_K_S", 80000, 29697},
-    {"q3_K_S", 80000, 36429},
-    {"q3_K_L", 80000, 42979},
-    {"q4_K_S", 80000, 46672},
-    {"q4_K_M", 80000, 48944},
-    {"q5_K_S", 80000, 55704},
-    {"q5_K_M", 80000, 57036},
-    {"q6_K", 80000, 65633},
-    {"iq2_M", 80000, 29294},
-    {"iq3_M", 80000, 37628},
-    {"iq4_XS", 80000, 44597},
-    {"iq4_NL", 80000, 46818},
-};
-
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bool mtp, uint64_t *bytes, char *why,
                           size_t why_bytes)
 {
@@ -661,12 +616,21 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bo
 
 /* ---- words of --weights: dtypes for all elements, and sizes ------------------------------------------------------ */
 
-static const struct unit {
+/* `elements` parameters take `bytes` together, with their scales. */
+struct dtype {
+    uint64_t elements, bytes;
+};
+
+static const char simple[] = "f32 f16 bf16 e4m3 e5m2 fp8 int8 q8_0 q5_1 q5_0 q4_1 q4_0 mxfp4 nvfp4"; /* as KV formats */
+
+/* llama.cpp mixes types: bits of a weight as its tools/quantize/README.md lists them for Llama-3.1-8B. */
+static const struct {
     const char *word;
-    long double bytes;
-} units[] = {
-    {"", 1},          {"B", 1},     {"KiB", 0x1p10L}, {"MiB", 0x1p20L}, {"GiB", 0x1p30L}, {"TiB", 0x1p40L},
-    {"PiB", 0x1p50L}, {"KB", 1e3L}, {"MB", 1e6L},     {"GB", 1e9L},     {"TB", 1e12L},    {"PB", 1e15L},
+    uint64_t bytes; /* of 80000 weights */
+} mixes[] = {
+    {"q2_K", 31593},   {"q2_K_S", 29697}, {"q3_K_S", 36429}, {"q3_K_L", 42979}, {"q4_K_S", 46672},
+    {"q4_K_M", 48944}, {"q5_K_S", 55704}, {"q5_K_M", 57036}, {"q6_K", 65633},   {"iq2_M", 29294},
+    {"iq3_M", 37628},  {"iq4_XS", 44597}, {"iq4_NL", 46818},
 };
 
 /* The dtypes in one line, for messages and help. */
@@ -693,15 +657,25 @@ static bool affine_parse(const char *word, struct dtype *dtype)
     if (sscanf(word, "a%1ug%4u%n", &bits, &group, &end) != 2 || word[end] || bits < 2 || bits > 8 || bits == 7 ||
         group < 16 || group > 1024 || group % 16)
         return false;
-    *dtype = (struct dtype){word, group, (uint64_t)group * bits / 8 + 4};
+    *dtype = (struct dtype){group, (uint64_t)group * bits / 8 + 4};
     return true;
 }
 
 static bool dtype_parse(const char *word, struct dtype *dtype)
 {
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcasecmp(dtypes[i].word, word) == 0) {
-            *dtype = dtypes[i];
+    char small[16];
+    const size_t n = strlen(word);
+
+    for (size_t i = 0; i <= n && n < sizeof small; i++)
+        small[i] = (char)tolower((unsigned char)word[i]);
+    if (n < sizeof small && kvb_names_have(simple, small)) {
+        const kvb_kv_format *format = kvb_kv_format_find(small);
+        *dtype = (struct dtype){format->group, format->group_bytes};
+        return true;
+    }
+    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
+        if (strcasecmp(mixes[i].word, word) == 0) {
+            *dtype = (struct dtype){80000, mixes[i].bytes};
             return true;
         }
     return affine_parse(word, dtype);
@@ -714,15 +688,11 @@ static int size_parse(const char *word, uint64_t *bytes)
     if (strspn(word, "0123456789.") == 0 || strchr(word, 'x') || strchr(word, 'X'))
         return -EINVAL;
     const long double number = strtold(word, &end);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcasecmp(units[i].word, end) == 0) {
-            const long double size = number * units[i].bytes;
-            if (!(size < 0x1p64L))
-                return -EOVERFLOW;
-            *bytes = (uint64_t)ceill(size);
-            return *bytes ? 0 : -EINVAL;
-        }
-    return -EINVAL;
+    const long double size = number * (long double)kvb_unit_bytes(end);
+    if (!(size < 0x1p64L))
+        return -EOVERFLOW;
+    *bytes = (uint64_t)ceill(size);
+    return *bytes ? 0 : -EINVAL;
 }
 
 int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, uint64_t *bytes, char *why,
