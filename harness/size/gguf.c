@@ -79,36 +79,6 @@ static void skip(reader *r, uint64_t n)
     r->left -= r->cut ? 0 : n;
 }
 
-static void string_skip(reader *r)
-{
-    skip(r, number_read(r, 8));
-}
-
-/* Skips a value. False: the type is unknown, or arrays are nested too deeply. */
-static bool value_skip(reader *r, uint64_t type, uint32_t depth)
-{
-    if (type >= sizeof value_bytes || depth > ARRAYS_MOST)
-        return false;
-    if (value_bytes[type]) {
-        skip(r, value_bytes[type]);
-        return true;
-    }
-    if (type == STRING) {
-        string_skip(r);
-        return true;
-    }
-    uint64_t of = number_read(r, 4), n = number_read(r, 8);
-
-    if (of < sizeof value_bytes && value_bytes[of]) {
-        skip(r, n > r->left ? UINT64_MAX : n * value_bytes[of]);
-        return true;
-    }
-    for (bool good = true; n > 0 && !r->cut; n--)
-        if (!(good = value_skip(r, of, depth + 1)))
-            return false;
-    return true;
-}
-
 /* Reads an integer of a type of the metadata, with its sign. */
 static json_t *integer_read(reader *r, uint64_t type)
 {
@@ -125,52 +95,59 @@ static bool is_integer(uint64_t type)
     return type < FLOAT || type == BOOL || type == UINT64 || type == INT64;
 }
 
+static bool value_read(reader *r, uint64_t type, uint32_t depth, json_t **value);
+
+static bool array_read(reader *r, uint32_t depth, json_t **value)
+{
+    uint64_t of = number_read(r, 4), n = number_read(r, 8);
+    bool kept = value && is_integer(of) && n <= LIST_MOST;
+
+    if (value)
+        *value = kept ? json_array() : json_integer((json_int_t)(n < INT32_MAX ? n : INT32_MAX));
+    if (!kept && of < sizeof value_bytes && value_bytes[of]) {
+        skip(r, n > r->left ? UINT64_MAX : n * value_bytes[of]);
+        return true;
+    }
+    for (; n > 0 && !r->cut; n--)
+        if (kept)
+            json_array_append_new(*value, integer_read(r, of));
+        else if (!value_read(r, of, depth + 1, NULL))
+            return false;
+    return true;
+}
+
 /* Reads integers, words, lists of integers, lengths of other lists, and floats, which can define a shape. *value is NULL for
- * other types. False: as in value_skip. */
-static bool value_read(reader *r, uint64_t type, json_t **value)
+ * other types. value NULL: skips the value. False: the type is unknown, or arrays are nested too deeply. */
+static bool value_read(reader *r, uint64_t type, uint32_t depth, json_t **value)
 {
     char word[WORD_MOST];
 
-    *value = NULL;
-    if (is_integer(type)) {
-        *value = integer_read(r, type);
-        return true;
-    }
-    if (type == FLOAT) {
-        const uint32_t bits = (uint32_t)number_read(r, 4);
-        float number;
-
-        memcpy(&number, &bits, sizeof number);
-        *value = json_real((double)number);
-        return true;
-    }
+    if (value)
+        *value = NULL;
+    if (type >= sizeof value_bytes || depth > ARRAYS_MOST)
+        return false;
+    if (type == ARRAY)
+        return array_read(r, depth, value);
     if (type == STRING) {
         uint64_t n = number_read(r, 8);
 
-        if (n >= sizeof word) {
+        if (!value || n >= sizeof word) {
             skip(r, n);
             return true;
         }
         r->cut = r->cut || n > r->left || fread(word, 1, n, r->file) != n;
         r->left -= r->cut ? 0 : n;
         *value = r->cut ? NULL : json_stringn(word, n);
-        return true;
-    }
-    if (type != ARRAY)
-        return value_skip(r, type, 0);
-    uint64_t of = number_read(r, 4), n = number_read(r, 8);
-    bool kept = is_integer(of) && n <= LIST_MOST;
+    } else if (value && is_integer(type)) {
+        *value = integer_read(r, type);
+    } else if (value && type == FLOAT) {
+        const uint32_t bits = (uint32_t)number_read(r, 4);
+        float number;
 
-    *value = kept ? json_array() : json_integer((json_int_t)(n < INT32_MAX ? n : INT32_MAX));
-    if (!kept && of < sizeof value_bytes && value_bytes[of]) {
-        skip(r, n > r->left ? UINT64_MAX : n * value_bytes[of]);
-        return true;
-    }
-    for (bool good = true; n > 0 && !r->cut; n--) {
-        if (kept)
-            json_array_append_new(*value, integer_read(r, of));
-        else if (!(good = value_skip(r, of, 1)))
-            return false;
+        memcpy(&number, &bits, sizeof number);
+        *value = json_real((double)number);
+    } else {
+        skip(r, value_bytes[type]);
     }
     return true;
 }
@@ -182,7 +159,7 @@ static int tensor_add(reader *r, const char *path, uint64_t *bytes, json_t *tens
     uint64_t elements = 1, first = 1, more;
     json_t *name;
 
-    value_read(r, STRING, &name);
+    value_read(r, STRING, 0, &name);
     uint64_t dims = number_read(r, 4);
     bool fits = dims <= DIMS_MOST;
 
@@ -228,11 +205,11 @@ static int header_read(reader *r, const char *path, json_t *metadata, json_t *te
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: no GGUF file of version 2 or 3", path);
     for (; pairs > 0 && !r->cut; pairs--) {
         json_t *key, *value = NULL;
-        bool good = value_read(r, STRING, &key);
+        bool good = value_read(r, STRING, 0, &key);
         uint64_t type = number_read(r, 4);
 
         if (!r->cut)
-            good = good && (metadata && key ? value_read(r, type, &value) : value_skip(r, type, 0));
+            good = good && value_read(r, type, 0, metadata && key ? &value : NULL);
         if (value)
             json_object_set_new(metadata, json_string_value(key), value);
         json_decref(key);
@@ -289,61 +266,39 @@ int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, char *why
  * The family's row then reads the config. A period of windows that is in the code of llama.cpp (src/models/MODEL.cpp) comes
  * from that row. */
 
-/* general.architecture, the model type, and the kind of a layer without KV heads. */
+/* Values of general.architecture that are the model type, too. */
+static const char types_same[] =
+    "llama qwen2 qwen3 gemma gemma2 phi3 cohere2 olmo olmo2 olmoe stablelm starcoder2 deepseek glm4 "
+    "granite granitemoe mamba mamba2 nemotron exaone4 smollm3 seed_oss internlm2 gpt2 bloom orion arcee";
+
+/* The others, the model type, and the kind of a layer without KV heads. */
 static const struct {
     const char *architecture, *type, *without;
 } types_of[] = {
-    {"llama", "llama", NULL},
-    {"qwen2", "qwen2", NULL},
     {"qwen2moe", "qwen2_moe", NULL},
-    {"qwen3", "qwen3", NULL},
     {"qwen3moe", "qwen3_moe", NULL},
     {"qwen3vl", "qwen3_vl_text", NULL},
     {"qwen3vlmoe", "qwen3_vl_moe_text", NULL},
     {"qwen3next", "qwen3_next", NULL},
     {"qwen35", "qwen3_5_text", NULL},
     {"qwen35moe", "qwen3_5_moe_text", NULL},
-    {"gemma", "gemma", NULL},
-    {"gemma2", "gemma2", NULL},
     {"gemma3", "gemma3_text", NULL},
     {"gemma3n", "gemma3n_text", NULL},
     {"gemma4", "gemma4_text", NULL},
     {"phi2", "phi", NULL},
-    {"phi3", "phi3", NULL},
     {"gpt-oss", "gpt_oss", NULL},
-    {"cohere2", "cohere2", NULL},
     {"command-r", "cohere", NULL},
-    {"olmo", "olmo", NULL},
-    {"olmo2", "olmo2", NULL},
-    {"olmoe", "olmoe", NULL},
-    {"stablelm", "stablelm", NULL},
-    {"starcoder2", "starcoder2", NULL},
-    {"deepseek", "deepseek", NULL},
     {"deepseek2", "deepseek_v3", NULL},
-    {"glm4", "glm4", NULL},
     {"glm4moe", "glm4_moe", NULL},
-    {"granite", "granite", NULL},
-    {"granitemoe", "granitemoe", NULL},
     {"granitehybrid", "granitemoehybrid", "mamba"},
     {"jamba", "jamba", "mamba"},
-    {"mamba", "mamba", NULL},
-    {"mamba2", "mamba2", NULL},
     {"falcon-h1", "falcon_h1", NULL},
-    {"nemotron", "nemotron", NULL},
     {"nemotron_h", "nemotron_h", "mamba"},
     {"nemotron_h_moe", "nemotron_h", "mamba"},
     {"lfm2", "lfm2", "conv"},
     {"lfm2moe", "lfm2_moe", "conv"},
     {"minimax-m2", "minimax_m2", NULL},
-    {"exaone4", "exaone4", NULL},
-    {"smollm3", "smollm3", NULL},
-    {"seed_oss", "seed_oss", NULL},
-    {"internlm2", "internlm2", NULL},
     {"gptneox", "gpt_neox", NULL},
-    {"gpt2", "gpt2", NULL},
-    {"bloom", "bloom", NULL},
-    {"orion", "orion", NULL},
-    {"arcee", "arcee", NULL},
 };
 
 /* A field of the config, a key, and a key to divide it by. types: for these models only. */
@@ -515,6 +470,8 @@ static int config_make(const json_t *metadata, const char *path, json_t *config,
                 .architecture = json_string_value(json_object_get(metadata, "general.architecture"))};
     const char *without = NULL, *bad;
 
+    if (n.architecture && kvb_names_have(types_same, n.architecture))
+        n.type = n.architecture;
     for (size_t i = 0; n.architecture && i < sizeof types_of / sizeof *types_of; i++)
         if (strcmp(types_of[i].architecture, n.architecture) == 0) {
             n.type = types_of[i].type;
