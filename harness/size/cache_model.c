@@ -141,30 +141,11 @@ void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few)
 
 enum { MOST = 16 << 20 }; /* bytes of a config: the longest are a few hundred thousand */
 
-/* Reads all of the file, at most MOST bytes; the caller frees *text. 0 or a negative errno. */
-static int all_read(FILE *file, char **text, size_t *n)
-{
-    char *grown;
-
-    *text = NULL;
-    *n = 0;
-    for (size_t room = 4096;; room *= 2) {
-        if (!(grown = realloc(*text, room)))
-            return -ENOMEM;
-        *text = grown;
-        *n += fread(*text + *n, 1, room - *n, file);
-        if (*n < room)
-            return ferror(file) ? -EIO : 0;
-        if (room > MOST)
-            return -EFBIG;
-    }
-}
-
 static int file_open(FILE *file, const char *name, kvb_sized_model **model, char *why, size_t why_bytes)
 {
-    char *text;
-    size_t n;
-    int error = all_read(file, &text, &n);
+    char *text = malloc(MOST + 1);
+    const size_t n = text ? fread(text, 1, MOST + 1, file) : 0;
+    int error = !text ? -ENOMEM : ferror(file) ? -EIO : n > MOST ? -EFBIG : 0;
 
     if (error)
         snprintf(why, why_bytes, "%s: %s", name, strerror(-error));
