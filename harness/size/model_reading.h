@@ -202,32 +202,7 @@ void kvb_layers_lay(kvb_model_reading *reading);
 void kvb_layers_settle(kvb_model_reading *reading);
 void kvb_layers_group(kvb_model_reading *reading);
 
-/* The state of a mixer: the `mixer` of a family. */
-void kvb_mamba1_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_mamba2_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_kda_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_lightning_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_rwkv_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_short_conv_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-void kvb_rg_lru_read(kvb_model_reading *reading, kvb_layer_shape *shape);
-
-/* Differences between layers: the `vary` of a family. */
-void kvb_block_config_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-void kvb_heads_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-void kvb_one_row_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-
-/* What layers keep besides their rows: the `beside` of a family. */
-void kvb_pooled_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
-void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
-                             kvb_layer_shape *shape);
-void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
-                            kvb_layer_shape *shape);
-void kvb_qsa_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
-void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
-
-void kvb_samba_lay(kvb_model_reading *reading); /* the `lay` of Phi-4-flash */
+/* model_families.c: reads the rows of an attention layer with this letter. */
+void kvb_attention_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape);
 
 #endif
