@@ -40,7 +40,7 @@ typedef struct kvb_sized_group {
     uint32_t index_dim;      /* of a sparse indexer's key, one for each token besides the layer's row; 0: none */
     uint64_t state_elements; /* of the recurrent state, for one sequence and layer */
     uint32_t state_heads, state_groups, state_k, state_v; /* heads of the state, heads of q and k (B and C), a head's
-                                                           * rows and columns; 0: Kimi's delta rule, RWKV, RG-LRU */
+                                                           * rows and columns; 0: RWKV, RG-LRU */
     uint64_t conv_elements; /* of the stored inputs of the convolution (conv_width - 1 columns) */
     /* Columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: there is no convolution,
      * and conv_elements are the shifted tokens of RWKV, if any. */

@@ -312,6 +312,7 @@ static void kda_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     uint64_t dim = shape_fact(shape, "head_dim", kvb_config_count(c, "linear_attn_config.head_dim"));
     uint64_t width = kvb_config_product(c, heads, dim, "heads x head_dim of linear_attn_config");
     shape->group.state_f32 = true;
+    heads_tell(shape, heads, heads, dim, dim);
     state_tell(reading, shape, width, dim, "heads x head_dim x head_dim, always f32");
     convolution_read(reading, shape, "linear_attn_config.short_conv_kernel_size", 3 * width,
                      "(conv - 1) x 3 heads x head_dim");

@@ -338,53 +338,6 @@ static void quantization_read(kvb_weights_sum *sum, const json_t *quantization)
                  name ? name : "no quant_method");
 }
 
-/* ---- the whole sum --------------------------------------------------------------------------------------------- */
-
-static void sum_run(kvb_weights_sum *sum)
-{
-    const kvb_weights_family *family = kvb_weights_family_find(sum);
-    if (!family) {
-        kvb_sum_stop(sum, -ENOENT, "the tensors of architecture \"%.60s\" are not known",
-                     sum->model->architecture ? sum->model->architecture : "");
-        return;
-    }
-    for (const char *at = family->unknown ? family->unknown : ""; *at; at += strspn(at, " ")) {
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
-        const json_t *value = kvb_sum_find(sum, name);
-        if (value && !json_is_false(value) && !(json_is_integer(value) && json_integer_value(value) == 0))
-            kvb_sum_stop(sum, -ENOENT, "%s brings tensors that are not known", name);
-        at += strcspn(at, " ");
-    }
-    const uint64_t h = sum->hidden = kvb_sum_count(sum, "hidden_size n_embd d_model");
-    sum->layers = sum->model->n_layers;
-    /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8
-     * (mamba_ssm/models/config_mamba.py) */
-    const uint64_t pad = kvb_sum_count_or(sum, "pad_vocab_size_multiple",
-                                          kvb_sum_find(sum, "hidden_size n_embd encoder_layers") ? 1 : 8);
-    const uint64_t vocab = kvb_sum_count(sum, "vocab_size padded_vocab_size"),
-                   rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
-    const uint64_t norm = kvb_sum_flag(sum, family->norm_bias) ? 2 * h : h;
-    kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, rows, h);
-    if (!kvb_sum_flag(sum, family->tied ? "+tie_word_embeddings" : "tie_word_embeddings"))
-        kvb_linear_add(sum, KVB_WEIGHTS_OUTPUT, 1, h, kvb_sum_count_or(sum, "unpadded_vocab_size", rows),
-                       kvb_sum_flag(sum, family->output_bias));
-    if (family->positions)
-        kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, 1, kvb_sum_count(sum, family->positions), h);
-    if (family->norms)
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, sum->layers * family->norms + 1, norm); /* one more before the output */
-    if (!family->shares_attention)
-        kvb_attention_add(sum, family);
-    if (family->mixer)
-        family->mixer(sum);
-    if (family->feed)
-        kvb_feed_add(sum, family->feed);
-    if (family->extras)
-        family->extras(sum);
-    if (sum->mtp && family->mtp)
-        kvb_mtp_add(sum, family);
-}
-
 static uint64_t plain_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
     (void)part;
@@ -569,7 +522,7 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
 {
     kvb_weights_sum sum = {.config = config, .model = model, .tensor_bytes = plain_bytes};
     memset(out, 0, sizeof *out);
-    sum_run(&sum);
+    kvb_sum_run(&sum);
     uint64_t total = 0;
     for (int i = 0; i < KVB_WEIGHTS_PARTS; i++)
         if (__builtin_add_overflow(total, sum.parts[i], &total))
@@ -600,7 +553,7 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bo
         quantization_read(&sum, quantization);
     }
     if (!sum.err)
-        sum_run(&sum);
+        kvb_sum_run(&sum);
     *bytes = sum.bytes + (sum.err ? 0 : (vision_parameters(&sum) + audio_parameters(&sum)) * sum.element);
     char less[160];
     left_out(&sum, true, less, sizeof less);

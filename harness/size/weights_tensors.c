@@ -29,7 +29,7 @@ void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...)
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
 
-void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols)
+static void matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols)
 {
     const kvb_weights_codes *codes = &sum->codes;
     const unsigned __int128 layers = codes->layers[part];
@@ -47,19 +47,19 @@ void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uin
                      (unsigned long long)rows, (unsigned long long)cols);
 }
 
-void kvb_vector_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t elements)
+static void vector_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t elements)
 {
-    kvb_matrix_add(sum, part, n, 1, elements);
+    matrix_add(sum, part, n, 1, elements);
 }
 
-void kvb_linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t out, bool bias)
+static void linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t out, bool bias)
 {
-    kvb_matrix_add(sum, part, n, out, in);
+    matrix_add(sum, part, n, out, in);
     if (bias)
-        kvb_vector_add(sum, part, n, out);
+        vector_add(sum, part, n, out);
 }
 
-/* The product of two fields; kvb_sum_count's limit does not keep it within 64 bits. */
+/* The product of two fields; sum_count's limit does not keep it within 64 bits. */
 static uint64_t product(kvb_weights_sum *sum, uint64_t a, uint64_t b)
 {
     uint64_t all = 0;
@@ -87,7 +87,7 @@ static uint64_t count_get(kvb_weights_sum *sum, const char *names, const json_t 
     return (uint64_t)number;
 }
 
-uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names)
+static uint64_t sum_count(kvb_weights_sum *sum, const char *names)
 {
     const json_t *value = kvb_sum_find(sum, names);
     if (value)
@@ -96,13 +96,13 @@ uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names)
     return 1;
 }
 
-uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise)
+static uint64_t sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise)
 {
     const json_t *value = kvb_sum_find(sum, names);
     return value ? count_get(sum, names, value, 0) : otherwise;
 }
 
-bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule)
+static bool sum_flag(kvb_weights_sum *sum, const char *rule)
 {
     if (!rule)
         return false;
@@ -129,6 +129,16 @@ static uint64_t state_layers(const kvb_weights_sum *sum)
     return recurrent ? recurrent : any;
 }
 
+/* The group of these layers; NULL: there are none. */
+static const kvb_sized_group *state_group(const kvb_weights_sum *sum)
+{
+    const kvb_sized_group *any = NULL;
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        if (sum->model->groups[g].kind == KVB_SIZED_STATE && (!any || !any->state_elements))
+            any = &sum->model->groups[g];
+    return any;
+}
+
 /* Number of layers of a kind, with or without an indexer's keys. */
 static uint64_t layers_of_kind(const kvb_weights_sum *sum, kvb_sized_kind kind, bool index)
 {
@@ -153,45 +163,43 @@ static uint64_t attending_layers(const kvb_weights_sum *sum)
 static void heads_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_sized_group *g)
 {
     const uint64_t h = sum->hidden, q = (uint64_t)g->heads * g->k_dim;
-    const bool bias = kvb_sum_flag(sum, family->qkv_bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, family->gated_q ? 2 * q : q, bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->k_dim, bias);
-    if (!(g->kind == KVB_SIZED_FULL && kvb_sum_flag(sum, family->k_is_v)))
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->v_dim, bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, (uint64_t)g->heads * g->v_dim, h,
-                   kvb_sum_flag(sum, family->o_bias));
-    if (kvb_sum_flag(sum, family->head_norm))
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->k_dim);
-    if (kvb_sum_flag(sum, family->row_norm))
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, q + (uint64_t)g->kv_heads * g->k_dim);
+    const bool bias = sum_flag(sum, family->qkv_bias);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, family->gated_q ? 2 * q : q, bias);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->k_dim, bias);
+    if (!(g->kind == KVB_SIZED_FULL && sum_flag(sum, family->k_is_v)))
+        linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->v_dim, bias);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, (uint64_t)g->heads * g->v_dim, h, sum_flag(sum, family->o_bias));
+    if (sum_flag(sum, family->head_norm))
+        vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->k_dim);
+    if (sum_flag(sum, family->row_norm))
+        vector_add(sum, KVB_WEIGHTS_NORMS, g->n, q + (uint64_t)g->kv_heads * g->k_dim);
 }
 
 /* DeepseekV3Attention. The indexer is Indexer of DeepSeek-V3.2-Exp's inference/model.py; its norm has a bias. */
 static void latent_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_sized_group *g)
 {
-    const uint64_t h = sum->hidden, heads = g->heads, rank = kvb_sum_count_or(sum, "q_lora_rank", 0);
+    const uint64_t h = sum->hidden, heads = g->heads, rank = sum_count_or(sum, "q_lora_rank", 0);
     const uint64_t q = heads * (g->nope_dim + g->rope_dim);
-    const bool bias = kvb_sum_flag(sum, family->qkv_bias);
+    const bool bias = sum_flag(sum, family->qkv_bias);
     if (rank) {
-        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, rank, bias);
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, rank);
+        linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, rank, bias);
+        vector_add(sum, KVB_WEIGHTS_NORMS, g->n, rank);
     }
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, rank ? rank : h, q, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, (uint64_t)g->latent_dim + g->rope_dim, bias);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, g->latent_dim);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, g->latent_dim, heads * (g->nope_dim + g->v_dim), false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, heads * g->v_dim, h, bias);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, rank ? rank : h, q, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, (uint64_t)g->latent_dim + g->rope_dim, bias);
+    vector_add(sum, KVB_WEIGHTS_NORMS, g->n, g->latent_dim);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, g->latent_dim, heads * (g->nope_dim + g->v_dim), false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, heads * g->v_dim, h, bias);
     if (g->index_dim) {
-        const uint64_t index_heads = kvb_sum_count(sum, "index_n_heads");
-        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, rank ? rank : h, index_heads * g->index_dim, false);
-        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, g->index_dim, false);
-        kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, g->n, h, index_heads,
-                       false); /* weights_proj, which is never quantised */
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->index_dim);
+        const uint64_t index_heads = sum_count(sum, "index_n_heads");
+        linear_add(sum, KVB_WEIGHTS_OTHER, g->n, rank ? rank : h, index_heads * g->index_dim, false);
+        linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, g->index_dim, false);
+        linear_add(sum, KVB_WEIGHTS_ROUTER, g->n, h, index_heads, false); /* weights_proj, which is never quantised */
+        vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->index_dim);
     }
 }
 
-void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
+static void attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
     for (size_t i = 0; i < sum->model->n_groups; i++) {
         const kvb_sized_group *g = &sum->model->groups[i];
@@ -232,14 +240,14 @@ static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
     const json_t *listed = kvb_sum_find(sum, "moe_layers moe_layers_enum"),
                  *dense = kvb_sum_find(sum, "mlp_only_layers");
     const bool freq_list = json_is_array(freq);
-    const uint64_t every = freq_list ? 1 : kvb_sum_count_or(sum, "moe_layer_freq", 1);
-    const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace moe_layer_start_index dense_mlp_idx", 0);
+    const uint64_t every = freq_list ? 1 : sum_count_or(sum, "moe_layer_freq", 1);
+    const uint64_t first = sum_count_or(sum, "first_k_dense_replace moe_layer_start_index dense_mlp_idx", 0);
     const json_t *end = kvb_sum_find(sum, "moe_layer_end_index"); /* -1: the last */
-    const uint64_t last = end && json_integer_value(end) >= 0 ? kvb_sum_count_or(sum, "moe_layer_end_index", 0) : to;
-    const uint64_t step = kvb_sum_count_or(sum, "decoder_sparse_step moe_layer_interval", 1);
-    const uint64_t interleave = listed ? 1 : kvb_sum_count_or(sum, "interleave_moe_layer_step", 1);
-    const uint64_t period = kvb_sum_count_or(sum, "expert_layer_period", 1);
-    const uint64_t offset = kvb_sum_count_or(sum, "expert_layer_offset", 0);
+    const uint64_t last = end && json_integer_value(end) >= 0 ? sum_count_or(sum, "moe_layer_end_index", 0) : to;
+    const uint64_t step = sum_count_or(sum, "decoder_sparse_step moe_layer_interval", 1);
+    const uint64_t interleave = listed ? 1 : sum_count_or(sum, "interleave_moe_layer_step", 1);
+    const uint64_t period = sum_count_or(sum, "expert_layer_period", 1);
+    const uint64_t offset = sum_count_or(sum, "expert_layer_offset", 0);
     if (!every || !step || !interleave || !period)
         kvb_sum_stop(sum, -EINVAL, "%s: expected 1 or more",
                      !every        ? "moe_layer_freq"
@@ -272,46 +280,46 @@ static uint64_t layers_of(const json_t *list, uint64_t from, uint64_t to, char l
 static void block_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t width, bool plain,
                       bool bias)
 {
-    kvb_linear_add(sum, part, plain ? n : 2 * n, in, width, bias);
-    kvb_linear_add(sum, part, n, width, in, bias);
+    linear_add(sum, part, plain ? n : 2 * n, in, width, bias);
+    linear_add(sum, part, n, width, in, bias);
 }
 
 static void experts_add(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t layers, uint64_t experts)
 {
-    const uint64_t width = kvb_sum_count(sum, feed->expert_width);
-    const uint64_t latent = feed->latent ? kvb_sum_count_or(sum, feed->latent, 0) : 0;
+    const uint64_t width = sum_count(sum, feed->expert_width);
+    const uint64_t latent = feed->latent ? sum_count_or(sum, feed->latent, 0) : 0;
     block_add(sum, KVB_WEIGHTS_EXPERTS, layers * experts, latent ? latent : sum->hidden, width, feed->plain,
               feed->expert_bias);
     if (latent) /* NemotronHMOE: fc1_latent_proj, fc2_latent_proj, whole on each rank */
         block_add(sum, KVB_WEIGHTS_OTHER, layers, sum->hidden, latent, true, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, experts, feed->expert_bias);
-    if (kvb_sum_flag(sum, feed->correction))
-        kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, layers, experts);
-    const uint64_t shared = feed->shared ? kvb_sum_count_or(sum, feed->shared, 0) : feed->shared_width != NULL;
+    linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, experts, feed->expert_bias);
+    if (sum_flag(sum, feed->correction))
+        vector_add(sum, KVB_WEIGHTS_ROUTER, layers, experts);
+    const uint64_t shared = feed->shared ? sum_count_or(sum, feed->shared, 0) : feed->shared_width != NULL;
     if (shared) /* one block, as wide as all of them */
-        block_add(sum, KVB_WEIGHTS_SHARED, layers, sum->hidden, shared * kvb_sum_count(sum, feed->shared_width),
+        block_add(sum, KVB_WEIGHTS_SHARED, layers, sum->hidden, shared * sum_count(sum, feed->shared_width),
                   feed->plain, false);
     if (shared && feed->shared_gate)
-        kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, 1, false);
+        linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, 1, false);
 }
 
 void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t from, uint64_t to, uint64_t *sparse,
                     uint64_t *dense)
 {
     const json_t *list = feed->pattern ? kvb_sum_find(sum, feed->pattern) : NULL;
-    const bool experts = feed->experts && kvb_sum_count_or(sum, feed->experts, 0);
+    const bool experts = feed->experts && sum_count_or(sum, feed->experts, 0);
     if (feed->pattern && !list)
         kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->pattern, " "), feed->pattern);
     *sparse = list ? layers_of(list, from, to, 'E', "moe") : experts ? expert_layers(sum, from, to) : 0;
     *dense = list ? layers_of(list, from, to, '-', "mlp") : feed->beside ? to - from : to - from - *sparse;
 }
 
-void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
+static void feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
 {
     uint64_t sparse, dense;
     if (sum->layers > MOST_LAYERS)
         kvb_sum_stop(sum, -EINVAL, "num_hidden_layers: expected %u at most", MOST_LAYERS);
-    const uint64_t experts = feed->experts ? kvb_sum_count_or(sum, feed->experts, 0) : 0;
+    const uint64_t experts = feed->experts ? sum_count_or(sum, feed->experts, 0) : 0;
     if (experts && feed->needs && !kvb_sum_find(sum, feed->needs))
         kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->needs, " "), feed->needs);
     kvb_feed_count(sum, feed, 0, sum->layers, &sparse, &dense);
@@ -321,21 +329,21 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
     if (json_is_array(widths)) /* Gemma 3n: a width for each layer */
         for (size_t i = 0; i < dense && !sum->err; i++)
             block_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, count_get(sum, feed->width, json_array_get(widths, i), 1),
-                      feed->plain, kvb_sum_flag(sum, feed->bias));
+                      feed->plain, sum_flag(sum, feed->bias));
     else if (dense && !sum->err) {
-        const uint64_t width = feed->times && !kvb_sum_find(sum, feed->width) ? feed->times * sum->hidden
-                                                                              : kvb_sum_count(sum, feed->width);
-        block_add(sum, KVB_WEIGHTS_DENSE, dense, sum->hidden, width, feed->plain, kvb_sum_flag(sum, feed->bias));
+        const uint64_t width =
+            feed->times && !kvb_sum_find(sum, feed->width) ? feed->times * sum->hidden : sum_count(sum, feed->width);
+        block_add(sum, KVB_WEIGHTS_DENSE, dense, sum->hidden, width, feed->plain, sum_flag(sum, feed->bias));
     }
 }
 
 /* DeepSeek-V3's README_WEIGHTS.md; vLLM's models/glm4_moe_mtp.py, qwen3_next_mtp.py, mimo_mtp.py. Embedding and output are
  * shared with the model. */
-void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family)
+static void mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
     const uint64_t n = sum->model->mtp_layers, h = sum->hidden;
     const kvb_weights_feed *feed = family->feed;
-    const uint64_t experts = feed->experts ? kvb_sum_count_or(sum, feed->experts, 0) : 0;
+    const uint64_t experts = feed->experts ? sum_count_or(sum, feed->experts, 0) : 0;
     kvb_sized_group last = {0};
     for (size_t g = 0; g < sum->model->n_groups; g++)
         if (kvb_sized_attends(&sum->model->groups[g]))
@@ -345,155 +353,131 @@ void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family)
     if (experts)
         experts_add(sum, feed, n, experts);
     else
-        block_add(sum, KVB_WEIGHTS_DENSE, n, h, kvb_sum_count(sum, feed->width), feed->plain,
-                  kvb_sum_flag(sum, feed->bias));
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, 2 * h, h, false); /* never quantised */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n * (family->norms + 3), h);
+        block_add(sum, KVB_WEIGHTS_DENSE, n, h, sum_count(sum, feed->width), feed->plain, sum_flag(sum, feed->bias));
+    linear_add(sum, KVB_WEIGHTS_ROUTER, n, 2 * h, h, false); /* never quantised */
+    vector_add(sum, KVB_WEIGHTS_NORMS, n * (family->norms + 3), h);
 }
 
 /* ---- layers with a recurrent state ----------------------------------------------------------------------------- */
 
-/* MambaMixer, FalconMambaMixer, and JambaMambaMixer, which normalises dt, B and C. mamba_ssm has other names for the
- * fields. The defaults are those of MambaConfig. */
-static void mamba1_add(kvb_weights_sum *sum, uint64_t inner, const char *bias, bool normed)
+/* MambaMixer, FalconMambaMixer, and JambaMambaMixer, which normalises dt, B and C. */
+static void mamba1_tensors_add(kvb_weights_sum *sum, const kvb_sized_group *g, const char *bias, bool normed)
 {
-    const uint64_t n = state_layers(sum), h = sum->hidden;
-    const json_t *rank_field = kvb_sum_find(sum, "time_step_rank mamba_dt_rank dt_rank");
-    const uint64_t state = kvb_sum_count_or(sum, "state_size mamba_d_state d_state", 16);
-    const uint64_t conv = kvb_sum_count_or(sum, "conv_kernel mamba_d_conv d_conv", 4);
-    const uint64_t rank = rank_field && json_is_integer(rank_field)
-                              ? kvb_sum_count(sum, "time_step_rank mamba_dt_rank dt_rank")
-                              : (h + 15) / 16; /* "auto" */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * inner, kvb_sum_flag(sum, bias));
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, conv, inner,
-                   kvb_sum_flag(sum, "+use_conv_bias") && kvb_sum_flag(sum, "+mamba_conv_bias"));
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, rank + 2 * state, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, rank, inner, true);
-    kvb_matrix_add(sum, KVB_WEIGHTS_MIXER, n, inner, state); /* A_log */
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, inner);        /* D */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, h, kvb_sum_flag(sum, bias));
+    static const char rank_names[] = "time_step_rank mamba_dt_rank dt_rank";
+    const uint64_t n = state_layers(sum), h = sum->hidden, inner = g->state_v, state = g->state_k;
+    const uint64_t rank =
+        json_is_integer(kvb_sum_find(sum, rank_names)) ? sum_count(sum, rank_names) : (h + 15) / 16; /* "auto" */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * inner, sum_flag(sum, bias));
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, g->conv_width, inner,
+               sum_flag(sum, "+use_conv_bias") && sum_flag(sum, "+mamba_conv_bias"));
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, rank + 2 * state, false);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, rank, inner, true);
+    matrix_add(sum, KVB_WEIGHTS_MIXER, n, inner, state); /* A_log */
+    vector_add(sum, KVB_WEIGHTS_MIXER, n, inner);        /* D */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, h, sum_flag(sum, bias));
     if (normed)
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, rank + 2 * state);
+        vector_add(sum, KVB_WEIGHTS_NORMS, n, rank + 2 * state);
 }
 
-static void kvb_mamba1_add(kvb_weights_sum *sum)
+static void mamba1_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t expand = kvb_sum_find(sum, "intermediate_size") ? 0 : kvb_sum_count_or(sum, "expand", 2);
-    mamba1_add(sum, expand ? expand * sum->hidden : kvb_sum_count(sum, "intermediate_size"), "use_bias", false);
+    mamba1_tensors_add(sum, g, "use_bias", false);
 }
 
-static void jamba_add(kvb_weights_sum *sum)
+static void jamba_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    mamba1_add(sum, kvb_sum_count(sum, "mamba_expand") * sum->hidden, "mamba_proj_bias", true);
+    mamba1_tensors_add(sum, g, "mamba_proj_bias", true);
 }
 
-/* Mamba2Mixer, BambaMixer, GraniteMoeHybridMambaLayer, NemotronHMamba2Mixer, FalconH1Mixer, Zamba2MambaMixer: the same
- * tensors, but many names for the fields. */
-static void mamba2_add(kvb_weights_sum *sum)
+/* Mamba2Mixer, BambaMixer, GraniteMoeHybridMambaLayer, NemotronHMamba2Mixer, FalconH1Mixer, Zamba2MambaMixer. */
+static void mamba2_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    static const char heads_names[] = "mamba_n_heads mamba_num_heads n_mamba_heads num_heads";
-    static const char dim_names[] = "mamba_d_head mamba_head_dim mamba_headdim head_dim";
-    static const char expand_names[] = "mamba_expand expand expansion_factor";
-    const uint64_t n = state_layers(sum), h = sum->hidden;
-    const json_t *dim = kvb_sum_find(sum, dim_names);
-    uint64_t heads = kvb_sum_count_or(sum, heads_names, 0), inner;
-    if (heads && json_is_integer(dim))
-        inner = heads * kvb_sum_count(sum, dim_names);
-    else { /* Zamba2 has no heads, Bamba may have "auto" for their size */
-        inner = kvb_sum_count(sum, expand_names) * h;
-        heads = heads ? heads : inner / kvb_sum_count(sum, dim_names);
-    }
-    const uint64_t groups = kvb_sum_count(sum, "mamba_n_groups mamba_ngroups n_groups");
-    const uint64_t state = kvb_sum_count(sum, "mamba_d_state ssm_state_size state_size");
-    const uint64_t conv = kvb_sum_count(sum, "mamba_d_conv conv_kernel conv_dimension");
-    const uint64_t mixed = inner + 2 * groups * state;
+    const uint64_t n = state_layers(sum), h = sum->hidden, heads = g->state_heads, inner = heads * g->state_v;
+    const uint64_t mixed = inner + 2 * (uint64_t)g->state_groups * g->state_k;
     const bool in_bias =
-        kvb_sum_flag(sum, "use_bias") || kvb_sum_flag(sum, "mamba_proj_bias") || kvb_sum_flag(sum, "add_bias_linear");
-    const bool out_bias = in_bias || kvb_sum_flag(sum, "projectors_bias");
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, inner + mixed + heads, in_bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, conv, mixed,
-                   kvb_sum_flag(sum, "+use_conv_bias") && kvb_sum_flag(sum, "+mamba_conv_bias"));
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 3 * heads); /* dt_bias, A_log, D */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, h, out_bias);
-    if (kvb_sum_flag(sum, "+mamba_rms_norm"))
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, inner);
+        sum_flag(sum, "use_bias") || sum_flag(sum, "mamba_proj_bias") || sum_flag(sum, "add_bias_linear");
+    const bool out_bias = in_bias || sum_flag(sum, "projectors_bias");
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, inner + mixed + heads, in_bias);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, g->conv_width, mixed,
+               sum_flag(sum, "+use_conv_bias") && sum_flag(sum, "+mamba_conv_bias"));
+    vector_add(sum, KVB_WEIGHTS_MIXER, n, 3 * heads); /* dt_bias, A_log, D */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, inner, h, out_bias);
+    if (sum_flag(sum, "+mamba_rms_norm"))
+        vector_add(sum, KVB_WEIGHTS_NORMS, n, inner);
 }
 
 /* Qwen3NextGatedDeltaNet; Qwen3_5GatedDeltaNet has the same in four projections. */
-static void delta_net_add(kvb_weights_sum *sum)
+static void delta_net_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t n = state_layers(sum), h = sum->hidden, heads = kvb_sum_count(sum, "linear_num_value_heads");
-    const uint64_t v_dim = kvb_sum_count(sum, "linear_value_head_dim"), v = heads * v_dim;
-    const uint64_t k = kvb_sum_count(sum, "linear_num_key_heads") * kvb_sum_count(sum, "linear_key_head_dim");
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * k + 2 * v, false); /* q, k, v, z */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * heads, false);     /* b, a */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, kvb_sum_count(sum, "linear_conv_kernel_dim"), 2 * k + v, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * heads); /* dt_bias, A_log */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, v, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, v_dim);
+    const uint64_t n = state_layers(sum), h = sum->hidden, heads = g->state_heads, v = heads * g->state_v;
+    const uint64_t k = (uint64_t)g->state_groups * g->state_k;
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * k + 2 * v, false); /* q, k, v, z */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * heads, false);     /* b, a */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, g->conv_width, 2 * k + v, false);
+    vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * heads); /* dt_bias, A_log */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, v, h, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, g->state_v);
 }
 
 /* KimiDeltaAttention of vLLM's and SGLang's kimi_linear.py. Every rank holds all of f_a and g_a. Kimi-K3 has one full
  * matrix in place of g_a and g_b. */
-static void kimi_delta_add(kvb_weights_sum *sum)
+static void kimi_delta_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t n = state_layers(sum), h = sum->hidden;
-    const uint64_t heads = kvb_sum_count(sum, "linear_attn_config.num_heads");
-    const uint64_t dim = kvb_sum_count(sum, "linear_attn_config.head_dim"), all = heads * dim;
-    const uint64_t conv = kvb_sum_count(sum, "linear_attn_config.short_conv_kernel_size");
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, all, false); /* q, k, v */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, conv, all, false);
-    const bool full = kvb_sum_flag(sum, "linear_attn_config.use_full_rank_gate");
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, full ? n : 2 * n, h, dim, false);   /* f_a, g_a */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, full ? n : 2 * n, dim, all, false); /* f_b, g_b */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, full ? n : 0, h, all, false);       /* g */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, heads, false);                /* b */
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, all + heads);                    /* dt_bias, A_log */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
+    const uint64_t n = state_layers(sum), h = sum->hidden, heads = g->state_heads, dim = g->state_k, all = heads * dim;
+    linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, all, false); /* q, k, v */
+    linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, g->conv_width, all, false);
+    const bool full = sum_flag(sum, "linear_attn_config.use_full_rank_gate");
+    linear_add(sum, KVB_WEIGHTS_OTHER, full ? n : 2 * n, h, dim, false);   /* f_a, g_a */
+    linear_add(sum, KVB_WEIGHTS_MIXER, full ? n : 2 * n, dim, all, false); /* f_b, g_b */
+    linear_add(sum, KVB_WEIGHTS_MIXER, full ? n : 0, h, all, false);       /* g */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, heads, false);                /* b */
+    vector_add(sum, KVB_WEIGHTS_MIXER, n, all + heads);                    /* dt_bias, A_log */
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
 }
 
 /* MiniMaxLightningAttention. */
-static void lightning_add(kvb_weights_sum *sum)
+static void lightning_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t n = state_layers(sum), h = sum->hidden;
-    const uint64_t all = kvb_sum_count(sum, "num_attention_heads") * kvb_sum_count(sum, "head_dim");
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * all, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, all, false); /* output_gate */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, all);
+    const uint64_t n = state_layers(sum), h = sum->hidden, all = (uint64_t)g->state_heads * g->state_k;
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * all, false);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, all, false); /* output_gate */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, all);
 }
 
 /* Common to both versions of RWKV: norms with biases in layers, before the first and after the last; the channel mix. */
 static void rwkv_add(kvb_weights_sum *sum, uint64_t width)
 {
     const uint64_t n = sum->layers, h = sum->hidden;
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 2, 2 * h);
-    kvb_vector_add(sum, KVB_WEIGHTS_DENSE, n, 2 * h); /* time_mix_key, time_mix_receptance */
+    vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 2, 2 * h);
+    vector_add(sum, KVB_WEIGHTS_DENSE, n, 2 * h); /* time_mix_key, time_mix_receptance */
     block_add(sum, KVB_WEIGHTS_DENSE, n, sum->hidden, width, true, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, n, h, h, false); /* receptance */
+    linear_add(sum, KVB_WEIGHTS_DENSE, n, h, h, false); /* receptance */
 }
 
 /* RwkvSelfAttention and RwkvFeedForward (RWKV-4). */
-static void rwkv4_add(kvb_weights_sum *sum)
+static void rwkv4_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, a = kvb_sum_count_or(sum, "attention_hidden_size", h);
-    rwkv_add(sum, kvb_sum_count_or(sum, "intermediate_size", 4 * h));
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, a, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, a, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 3 * h); /* time_decay, time_first; time_mix of k, v, r */
+    (void)g;
+    const uint64_t n = sum->layers, h = sum->hidden, a = sum_count_or(sum, "attention_hidden_size", h);
+    rwkv_add(sum, sum_count_or(sum, "intermediate_size", 4 * h));
+    linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, a, false);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, a, h, false);
+    vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 3 * h); /* time_decay, time_first; time_mix of k, v, r */
 }
 
 /* RWKV-5 ("Eagle"): Rwkv5SelfAttention and Rwkv5FeedForward of RWKV/rwkv-5-world-*; the width is 3.5 hidden, rounded down to
  * a multiple of 32. */
-static void rwkv5_add(kvb_weights_sum *sum)
+static void rwkv5_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, a = kvb_sum_count_or(sum, "attention_hidden_size", h);
-    rwkv_add(sum, kvb_sum_count_or(sum, "intermediate_size", h * 7 / 2 / 32 * 32));
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 4 * n, h, a, false); /* r, k, v, g */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, a, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 4 * h); /* time_decay, time_faaaa; time_mix of k, v, r, g */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * a);         /* ln_x */
+    (void)g;
+    const uint64_t n = sum->layers, h = sum->hidden, a = sum_count_or(sum, "attention_hidden_size", h);
+    rwkv_add(sum, sum_count_or(sum, "intermediate_size", h * 7 / 2 / 32 * 32));
+    linear_add(sum, KVB_WEIGHTS_MIXER, 4 * n, h, a, false); /* r, k, v, g */
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, a, h, false);
+    vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 4 * h); /* time_decay, time_faaaa; time_mix of k, v, r, g */
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * a);         /* ln_x */
 }
 
 /* ---- tensors of single families --------------------------------------------------------------------------------- */
@@ -501,61 +485,60 @@ static void rwkv5_add(kvb_weights_sum *sum)
 /* FalconDecoderLayer: a second norm (with bias), unless attention and block are parallel after one norm. */
 static void falcon_extras(kvb_weights_sum *sum)
 {
-    const bool two = kvb_sum_flag(sum, "new_decoder_architecture")
-                         ? kvb_sum_count_or(sum, "num_ln_in_parallel_attn", 2) == 2
-                         : !kvb_sum_flag(sum, "+parallel_attn");
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, two ? sum->layers : 0, 2 * sum->hidden);
+    const bool two = sum_flag(sum, "new_decoder_architecture") ? sum_count_or(sum, "num_ln_in_parallel_attn", 2) == 2
+                                                               : !sum_flag(sum, "+parallel_attn");
+    vector_add(sum, KVB_WEIGHTS_NORMS, two ? sum->layers : 0, 2 * sum->hidden);
 }
 
 /* BloomModel.word_embeddings_layernorm */
 static void bloom_extras(kvb_weights_sum *sum)
 {
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, 2 * sum->hidden);
+    vector_add(sum, KVB_WEIGHTS_NORMS, 1, 2 * sum->hidden);
 }
 
 /* GptOssAttention.sinks: a logit for each head. */
 static void gpt_oss_extras(kvb_weights_sum *sum)
 {
-    kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, sum->layers, kvb_sum_count(sum, "num_attention_heads"));
+    vector_add(sum, KVB_WEIGHTS_ATTENTION, sum->layers, sum_count(sum, "num_attention_heads"));
 }
 
 /* WhisperEncoder, and the attention of both sides: k_proj has no bias. Positions of the encoder are stored, too. */
 static void whisper_extras(kvb_weights_sum *sum)
 {
-    const uint64_t h = sum->hidden, n = kvb_sum_count(sum, "encoder_layers"), attentions = n + 2 * sum->layers;
-    const uint64_t wide = kvb_sum_count(sum, "encoder_ffn_dim");
+    const uint64_t h = sum->hidden, n = sum_count(sum, "encoder_layers"), attentions = n + 2 * sum->layers;
+    const uint64_t wide = sum_count(sum, "encoder_ffn_dim");
 
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * attentions, h, h, true);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, attentions, h, h, false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * attentions, h, h, true);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, attentions, h, h, false);
     block_add(sum, KVB_WEIGHTS_DENSE, n, h, wide, true, true);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, 2 * h);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 1, 3 * kvb_sum_count(sum, "num_mel_bins"), h, true); /* conv1 */
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 1, 3 * h, h, true);
-    kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, 1, kvb_sum_count(sum, "max_source_positions"), h);
+    vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, 2 * h);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 1, 3 * sum_count(sum, "num_mel_bins"), h, true); /* conv1 */
+    linear_add(sum, KVB_WEIGHTS_OTHER, 1, 3 * h, h, true);
+    matrix_add(sum, KVB_WEIGHTS_OTHER, 1, sum_count(sum, "max_source_positions"), h);
 }
 
 /* ApertusMLP's xIELU: alpha_p and alpha_n. */
 static void apertus_extras(kvb_weights_sum *sum)
 {
-    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, sum->layers, 2);
+    vector_add(sum, KVB_WEIGHTS_OTHER, sum->layers, 2);
 }
 
 /* Lfm2ShortConv; Lfm2MLP with 2/3 of the config's width, rounded up to block_multiple_of. */
-static void lfm2_add(kvb_weights_sum *sum)
+static void lfm2_add(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
     const uint64_t n = state_layers(sum), h = sum->hidden;
-    const bool bias = kvb_sum_flag(sum, "conv_bias");
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * h, bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, kvb_sum_count(sum, "conv_L_cache"), h, bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, h, bias);
+    const bool bias = sum_flag(sum, "conv_bias");
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * h, bias);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, g->conv_width, h, bias);
+    linear_add(sum, KVB_WEIGHTS_MIXER, n, h, h, bias);
 }
 
 static void lfm2_extras(kvb_weights_sum *sum)
 {
     const json_t *times = kvb_sum_find(sum, "block_ffn_dim_multiplier");
-    uint64_t width = kvb_sum_count(sum, "block_ff_dim intermediate_size");
-    const uint64_t whole = kvb_sum_count_or(sum, "block_multiple_of", 256);
-    if (kvb_sum_flag(sum, "+block_auto_adjust_ff_dim") && whole) {
+    uint64_t width = sum_count(sum, "block_ff_dim intermediate_size");
+    const uint64_t whole = sum_count_or(sum, "block_multiple_of", 256);
+    if (sum_flag(sum, "+block_auto_adjust_ff_dim") && whole) {
         width = 2 * width / 3;
         width = times && json_number_value(times) > 0 && json_number_value(times) < 64
                     ? (uint64_t)(json_number_value(times) * (double)width)
@@ -568,12 +551,12 @@ static void lfm2_extras(kvb_weights_sum *sum)
 /* LongcatFlashMoE beside every second pair of attention and block; the router also scores experts without weights. */
 static void longcat_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers / 2, experts = kvb_sum_count(sum, "n_routed_experts");
-    const uint64_t scores = experts + kvb_sum_count_or(sum, "zero_expert_num", 0);
-    block_add(sum, KVB_WEIGHTS_EXPERTS, n * experts, sum->hidden, kvb_sum_count(sum, "expert_ffn_hidden_size"), false,
+    const uint64_t n = sum->layers / 2, experts = sum_count(sum, "n_routed_experts");
+    const uint64_t scores = experts + sum_count_or(sum, "zero_expert_num", 0);
+    block_add(sum, KVB_WEIGHTS_EXPERTS, n * experts, sum->hidden, sum_count(sum, "expert_ffn_hidden_size"), false,
               false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, sum->hidden, scores, kvb_sum_flag(sum, "router_bias"));
-    kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n, scores);
+    linear_add(sum, KVB_WEIGHTS_ROUTER, n, sum->hidden, scores, sum_flag(sum, "router_bias"));
+    vector_add(sum, KVB_WEIGHTS_ROUTER, n, scores);
 }
 
 /* vLLM's LagunaAttention, Step3p5Attention: a gate for each head, or with "per-element" for each of its elements. */
@@ -584,8 +567,7 @@ static void gate_extras(kvb_weights_sum *sum)
     const bool each = word && strcmp(word, "per-element") == 0;
     for (size_t i = 0; i < sum->model->n_groups && gating && !json_is_false(gating); i++) {
         const kvb_sized_group *g = &sum->model->groups[i];
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, sum->hidden, (uint64_t)g->heads * (each ? g->k_dim : 1),
-                       false);
+        linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, sum->hidden, (uint64_t)g->heads * (each ? g->k_dim : 1), false);
     }
 }
 
@@ -594,26 +576,26 @@ static void gate_extras(kvb_weights_sum *sum)
 static void layer_embedding_add(kvb_weights_sum *sum, uint64_t own)
 {
     const uint64_t n = sum->layers, h = sum->hidden;
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, h, own, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, h);
-    kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, kvb_sum_count(sum, "vocab_size_per_layer_input"), n * own);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 1, h, n * own, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, own);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, h, own, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, h);
+    matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, sum_count(sum, "vocab_size_per_layer_input"), n * own);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 1, h, n * own, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, 1, own);
 }
 
 /* Gemma4TextDecoderLayer: a scale for the layer; with experts also scales in their router and three more norms. */
 static void gemma4_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, experts = kvb_sum_count_or(sum, "num_experts", 0);
+    const uint64_t n = sum->layers, h = sum->hidden, experts = sum_count_or(sum, "num_experts", 0);
     const json_t *own = kvb_sum_find(sum, "hidden_size_per_layer_input");
     if (!own)
         kvb_sum_stop(sum, -ENOENT, "hidden_size_per_layer_input is missing");
-    else if (kvb_sum_count_or(sum, "hidden_size_per_layer_input", 0))
-        layer_embedding_add(sum, kvb_sum_count(sum, "hidden_size_per_layer_input"));
-    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, n, 1);
+    else if (sum_count_or(sum, "hidden_size_per_layer_input", 0))
+        layer_embedding_add(sum, sum_count(sum, "hidden_size_per_layer_input"));
+    vector_add(sum, KVB_WEIGHTS_OTHER, n, 1);
     if (experts) {
-        kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n, h + experts);
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 3 * n, h);
+        vector_add(sum, KVB_WEIGHTS_ROUTER, n, h + experts);
+        vector_add(sum, KVB_WEIGHTS_NORMS, 3 * n, h);
     }
 }
 
@@ -621,47 +603,46 @@ static void gemma4_extras(kvb_weights_sum *sum)
  * model also has AltUp, LAuReL, and an embedding for each layer. */
 static void gemma3n_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, heads = kvb_sum_count(sum, "num_attention_heads");
-    const uint64_t kv = kvb_sum_count(sum, "num_key_value_heads"), dim = kvb_sum_count(sum, "head_dim");
-    const uint64_t inputs = kvb_sum_count(sum, "altup_num_inputs"), rank = kvb_sum_count(sum, "laurel_rank");
-    const uint64_t own = kvb_sum_count(sum, "hidden_size_per_layer_input");
+    const uint64_t n = sum->layers, h = sum->hidden, heads = sum_count(sum, "num_attention_heads");
+    const uint64_t kv = sum_count(sum, "num_key_value_heads"), dim = sum_count(sum, "head_dim");
+    const uint64_t inputs = sum_count(sum, "altup_num_inputs"), rank = sum_count(sum, "laurel_rank");
+    const uint64_t own = sum_count(sum, "hidden_size_per_layer_input");
     const uint64_t readers = n - attending_layers(sum);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, heads * dim, false); /* q, o */
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, kv * dim, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, readers, 2 * dim);
-    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, n, h + inputs * inputs + inputs * inputs * inputs + h * inputs); /* altup */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, h);              /* the norm of altup's router */
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, rank, false); /* laurel */
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, rank, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, h);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, heads * dim, false); /* q, o */
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, kv * dim, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, readers, 2 * dim);
+    vector_add(sum, KVB_WEIGHTS_OTHER, n, h + inputs * inputs + inputs * inputs * inputs + h * inputs); /* altup */
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, h);              /* the norm of altup's router */
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, h, rank, false); /* laurel */
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, rank, h, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, h);
     layer_embedding_add(sum, own);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * (inputs - 1), h, h,
-                   false); /* altup_projections, altup_unembed_projections */
+    linear_add(sum, KVB_WEIGHTS_OTHER, 2 * (inputs - 1), h, h,
+               false); /* altup_projections, altup_unembed_projections */
 }
 
 /* Zamba2: hybrid layers share num_mem_blocks blocks of attention and feed-forward over [x, embedding]. Each hybrid
  * layer has its own adapters and a projection back. Every layer has a Mamba-2 mixer and its norm. */
 static void zamba2_extras(kvb_weights_sum *sum)
 {
-    const uint64_t h = sum->hidden, wide = 2 * h, blocks = kvb_sum_count(sum, "num_mem_blocks");
-    const uint64_t width = kvb_sum_count(sum, "intermediate_size ffn_hidden_size");
-    const uint64_t rank = kvb_sum_count_or(sum, "adapter_rank", 128); /* Zamba2Config */
-    const bool bias = kvb_sum_flag(sum, "add_bias_linear");
+    const uint64_t h = sum->hidden, wide = 2 * h, blocks = sum_count(sum, "num_mem_blocks");
+    const uint64_t width = sum_count(sum, "intermediate_size ffn_hidden_size");
+    const uint64_t rank = sum_count_or(sum, "adapter_rank", 128); /* Zamba2Config */
+    const bool bias = sum_flag(sum, "add_bias_linear");
     const uint64_t hybrid = attending_layers(sum);
-    const uint64_t inner =
-        kvb_sum_count(sum, "num_attention_heads") * (wide / kvb_sum_count(sum, "num_attention_heads"));
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * blocks, wide, inner, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, blocks, inner, h, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, blocks, h, 2 * width, bias);
-    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, blocks, width, h, bias);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, blocks, wide + h);
-    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, hybrid, h, rank, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_DENSE, hybrid, rank, 2 * width, false);
-    if (kvb_sum_flag(sum, "use_shared_attention_adapter")) {
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * hybrid, wide, rank, false);
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * hybrid, rank, wide, false);
+    const uint64_t inner = sum_count(sum, "num_attention_heads") * (wide / sum_count(sum, "num_attention_heads"));
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * blocks, wide, inner, false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, blocks, inner, h, false);
+    linear_add(sum, KVB_WEIGHTS_DENSE, blocks, h, 2 * width, bias);
+    linear_add(sum, KVB_WEIGHTS_DENSE, blocks, width, h, bias);
+    vector_add(sum, KVB_WEIGHTS_NORMS, blocks, wide + h);
+    linear_add(sum, KVB_WEIGHTS_DENSE, hybrid, h, rank, false);
+    linear_add(sum, KVB_WEIGHTS_DENSE, hybrid, rank, 2 * width, false);
+    if (sum_flag(sum, "use_shared_attention_adapter")) {
+        linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * hybrid, wide, rank, false);
+        linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * hybrid, rank, wide, false);
     }
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, hybrid, h, h, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, hybrid, h, h, false);
 }
 
 /* DeciLMDecoderLayer: a no-op has no norm either. The width is _ffn_mult_to_intermediate_size: 2/3 of the multiple,
@@ -669,7 +650,7 @@ static void zamba2_extras(kvb_weights_sum *sum)
 static void deci_extras(kvb_weights_sum *sum)
 {
     const json_t *blocks = kvb_sum_find(sum, "block_configs");
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, sum->hidden); /* before the output */
+    vector_add(sum, KVB_WEIGHTS_NORMS, 1, sum->hidden); /* before the output */
     if (json_array_size(blocks) != sum->layers) {
         kvb_sum_stop(sum, -EINVAL, "block_configs: expected an entry for each of %llu layers",
                      (unsigned long long)sum->layers);
@@ -681,12 +662,12 @@ static void deci_extras(kvb_weights_sum *sum)
         const double times = json_number_value(json_object_get(feed, "ffn_mult"));
         if (!attention || !feed || json_is_true(json_object_get(attention, "replace_with_linear")))
             kvb_sum_stop(sum, -ENOENT, "block_configs[%zu]: the tensors of this layer are not known", i);
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, !json_is_true(json_object_get(attention, "no_op")), sum->hidden);
+        vector_add(sum, KVB_WEIGHTS_NORMS, !json_is_true(json_object_get(attention, "no_op")), sum->hidden);
         if (json_is_true(json_object_get(feed, "no_op")))
             continue;
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, sum->hidden);
+        vector_add(sum, KVB_WEIGHTS_NORMS, 1, sum->hidden);
         if (json_is_true(json_object_get(feed, "replace_with_linear")))
-            kvb_linear_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, sum->hidden, false);
+            linear_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, sum->hidden, false);
         else if (!(times > 0 && times < 1024))
             kvb_sum_stop(sum, -EINVAL, "block_configs[%zu].ffn.ffn_mult: expected a number over 0 and under 1024", i);
         else
@@ -772,96 +753,95 @@ static const kvb_weights_feed deepseek_v4 = {.width = "intermediate_size", .expe
  * output, and weights for the outputs of earlier blocks of layers. */
 static void kimi_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, latent = kvb_sum_count_or(sum, "routed_expert_hidden_size", 0);
+    const uint64_t n = sum->layers, h = sum->hidden, latent = sum_count_or(sum, "routed_expert_hidden_size", 0);
     uint64_t sparse, dense;
     kvb_feed_count(sum, &kimi, 0, n, &sparse, &dense);
-    for (size_t i = 0; i < sum->model->n_groups && kvb_sum_flag(sum, "mla_use_output_gate"); i++)
+    for (size_t i = 0; i < sum->model->n_groups && sum_flag(sum, "mla_use_output_gate"); i++)
         if (sum->model->groups[i].kind == KVB_SIZED_LATENT)
-            kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, sum->model->groups[i].n, h,
-                           (uint64_t)sum->model->groups[i].heads * sum->model->groups[i].v_dim, false);
-    if (latent && kvb_sum_flag(sum, "latent_moe_use_norm"))
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, sparse, latent);
+            linear_add(sum, KVB_WEIGHTS_ATTENTION, sum->model->groups[i].n, h,
+                       (uint64_t)sum->model->groups[i].heads * sum->model->groups[i].v_dim, false);
+    if (latent && sum_flag(sum, "latent_moe_use_norm"))
+        vector_add(sum, KVB_WEIGHTS_NORMS, sparse, latent);
     if (kvb_sum_find(sum, "attn_res_block_size"))
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 4 * n + 2, h);
+        vector_add(sum, KVB_WEIGHTS_NORMS, 4 * n + 2, h);
 }
 
 /* MiniMaxM3SparseAttention of vLLM's models/minimax_m3: the indexer's q and k, and their norms. */
 static void minimax_m3_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = layers_of_kind(sum, KVB_SIZED_FULL, true), h = sum->hidden;
-    const uint64_t dim = kvb_sum_count(sum, "sparse_attention_config.sparse_index_dim");
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, h,
-                   product(sum, kvb_sum_count(sum, "sparse_attention_config.sparse_num_index_heads"), dim), false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * dim);
+    const uint64_t dim = sum_count(sum, "sparse_attention_config.sparse_index_dim");
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, n, h,
+               product(sum, sum_count(sum, "sparse_attention_config.sparse_num_index_heads"), dim), false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * dim);
 }
 
 /* InklingAttention, InklingMLP, InklingMoE: a projection for relative positions and their table, convolutions of K, V and
  * of the outputs of attention and block, a scale for each block, a router that scores shared experts too. */
 static void inkling_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, relative = kvb_sum_count_or(sum, "d_rel", 16);
-    const uint64_t conv = kvb_sum_count_or(sum, "conv_kernel_size sconv_kernel_size", 4);
+    const uint64_t n = sum->layers, h = sum->hidden, relative = sum_count_or(sum, "d_rel", 16);
+    const uint64_t conv = sum_count_or(sum, "conv_kernel_size sconv_kernel_size", 4);
     uint64_t sparse, dense;
     kvb_feed_count(sum, &inkling, 0, n, &sparse, &dense);
     for (size_t i = 0; i < sum->model->n_groups; i++) {
         const kvb_sized_group *g = &sum->model->groups[i];
         if (!kvb_sized_attends(g))
             continue;
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, product(sum, g->heads, relative), false);
-        kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, g->n, relative,
-                       g->kind == KVB_SIZED_WINDOW ? g->window : kvb_sum_count_or(sum, "rel_extent", 1024));
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * g->n, conv, (uint64_t)g->kv_heads * g->k_dim, false);
+        linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, product(sum, g->heads, relative), false);
+        matrix_add(sum, KVB_WEIGHTS_OTHER, g->n, relative,
+                   g->kind == KVB_SIZED_WINDOW ? g->window : sum_count_or(sum, "rel_extent", 1024));
+        linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * g->n, conv, (uint64_t)g->kv_heads * g->k_dim, false);
     }
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, conv, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, h); /* of the embedding */
-    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, n, 1);
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, kvb_sum_count_or(sum, "n_shared_experts", 0), false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, conv, h, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, 1, h); /* of the embedding */
+    vector_add(sum, KVB_WEIGHTS_OTHER, n, 1);
+    linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, sum_count_or(sum, "n_shared_experts", 0), false);
 }
 
 /* DeepseekV4HyperConnection, in f32. */
 static void hyper_connection_add(kvb_weights_sum *sum, uint64_t n)
 {
-    const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), mixed = product(sum, 2 + streams, streams);
-    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, n, mixed, product(sum, streams, sum->hidden));
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, mixed + 3);
+    const uint64_t streams = sum_count_or(sum, "hc_mult", 4), mixed = product(sum, 2 + streams, streams);
+    matrix_add(sum, KVB_WEIGHTS_NORMS, n, mixed, product(sum, streams, sum->hidden));
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, mixed + 3);
 }
 
 /* The pooling of DeepseekV4HCACompressor, DeepseekV4CSACompressor and DeepseekV4Indexer, which is never quantised: rows of
  * `width` and gates, their positions and a norm. */
 static void pooling_add(kvb_weights_sum *sum, uint64_t n, uint64_t width, uint64_t every, uint64_t dim)
 {
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, 2 * n, sum->hidden, width, false);
-    kvb_matrix_add(sum, KVB_WEIGHTS_ROUTER, n, every, width);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
+    linear_add(sum, KVB_WEIGHTS_ROUTER, 2 * n, sum->hidden, width, false);
+    matrix_add(sum, KVB_WEIGHTS_ROUTER, n, every, width);
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
 }
 
 /* DeepseekV4Attention and the mix of its streams. The first layers choose experts by a table of tokens, without a bias. */
 static void deepseek_v4_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, rank = kvb_sum_count(sum, "q_lora_rank");
-    const uint64_t heads = kvb_sum_count(sum, "num_attention_heads"), dim = kvb_sum_count(sum, "head_dim");
-    const uint64_t groups = kvb_sum_count(sum, "o_groups"),
-                   out = product(sum, groups, kvb_sum_count(sum, "o_lora_rank"));
+    const uint64_t n = sum->layers, h = sum->hidden, rank = sum_count(sum, "q_lora_rank");
+    const uint64_t heads = sum_count(sum, "num_attention_heads"), dim = sum_count(sum, "head_dim");
+    const uint64_t groups = sum_count(sum, "o_groups"), out = product(sum, groups, sum_count(sum, "o_lora_rank"));
     const uint64_t sparse = layers_of_kind(sum, KVB_SIZED_POOLED, true);
-    const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), hashed = kvb_sum_count_or(sum, "num_hash_layers", 3);
-    const uint64_t index = kvb_sum_count(sum, "index_head_dim"), index_heads = kvb_sum_count(sum, "index_n_heads");
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, rank, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, rank, heads * dim, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, heads * dim / groups, out, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, out, h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, n, heads); /* sinks */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, rank + dim);
+    const uint64_t streams = sum_count_or(sum, "hc_mult", 4), hashed = sum_count_or(sum, "num_hash_layers", 3);
+    const uint64_t index = sum_count(sum, "index_head_dim"), index_heads = sum_count(sum, "index_n_heads");
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, h, rank, false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, n, rank, heads * dim, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, n, heads * dim / groups, out, false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, n, out, h, false);
+    vector_add(sum, KVB_WEIGHTS_ATTENTION, n, heads); /* sinks */
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, rank + dim);
     pooling_add(sum, sparse, 2 * dim, 4, dim);
     pooling_add(sum, sparse, 2 * index, 4, index);
     pooling_add(sum, layers_of_kind(sum, KVB_SIZED_POOLED, false), dim, 128, dim);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, sparse, rank, product(sum, index_heads, index), false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, index_heads, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, sparse, rank, product(sum, index_heads, index), false);
+    linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, index_heads, false);
     hyper_connection_add(sum, 2 * n);
-    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, 1, streams, product(sum, streams, h)); /* DeepseekV4HyperHead */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, streams + 1);
-    kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n > hashed ? n - hashed : 0, kvb_sum_count(sum, "n_routed_experts"));
+    matrix_add(sum, KVB_WEIGHTS_NORMS, 1, streams, product(sum, streams, h)); /* DeepseekV4HyperHead */
+    vector_add(sum, KVB_WEIGHTS_NORMS, 1, streams + 1);
+    vector_add(sum, KVB_WEIGHTS_ROUTER, n > hashed ? n - hashed : 0, sum_count(sum, "n_routed_experts"));
 }
 
 /* Glm5NextTextDecoderLayer; the indexer, which only some configs have, is vLLM's models/glm5_next. */
@@ -871,11 +851,11 @@ static void glm5_next_extras(kvb_weights_sum *sum)
     hyper_connection_add(sum, 2 * sum->layers);
     if (!n)
         return;
-    const uint64_t dim = kvb_sum_count(sum, "index_head_dim"), heads = kvb_sum_count(sum, "index_n_heads");
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, kvb_sum_count(sum, "q_lora_rank"), product(sum, heads, dim), false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, h, heads + dim, false); /* weights_proj, the pooling's gate */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, product(sum, 2 + kvb_sum_count_or(sum, "index_kpool", 1), dim));
+    const uint64_t dim = sum_count(sum, "index_head_dim"), heads = sum_count(sum, "index_n_heads");
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, sum_count(sum, "q_lora_rank"), product(sum, heads, dim), false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
+    linear_add(sum, KVB_WEIGHTS_ROUTER, n, h, heads + dim, false); /* weights_proj, the pooling's gate */
+    vector_add(sum, KVB_WEIGHTS_NORMS, n, product(sum, 2 + sum_count_or(sum, "index_kpool", 1), dim));
 }
 
 static uint64_t prime_from(uint64_t n)
@@ -892,54 +872,53 @@ static uint64_t prime_from(uint64_t n)
  * n-grams are tables with a prime number of rows for each head. */
 static void qwen4_exp_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, streams = kvb_sum_count_or(sum, "hc_count", 4),
+    const uint64_t n = sum->layers, h = sum->hidden, streams = sum_count_or(sum, "hc_count", 4),
                    wide = product(sum, streams, h);
-    const uint64_t rank = kvb_sum_count_or(sum, "hc_lowrank", 320),
+    const uint64_t rank = sum_count_or(sum, "hc_lowrank", 320),
                    tables = json_array_size(kvb_sum_find(sum, "ple_layer_ids"));
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, wide);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n + 1, wide, rank, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n + 1, rank, wide, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, wide, streams, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, wide);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n + 1, wide, rank, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n + 1, rank, wide, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, wide, streams, false);
     if (kvb_sum_find(sum, "indexer_head_dim")) {
-        const uint64_t dim = kvb_sum_count(sum, "indexer_head_dim");
-        const uint64_t rows = kvb_sum_count(sum, "indexer_n_heads") + kvb_sum_count(sum, "indexer_kv_heads");
-        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, attending_layers(sum), h, product(sum, rows, dim), false);
-        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, attending_layers(sum), 2 * dim);
+        const uint64_t dim = sum_count(sum, "indexer_head_dim");
+        const uint64_t rows = sum_count(sum, "indexer_n_heads") + sum_count(sum, "indexer_kv_heads");
+        linear_add(sum, KVB_WEIGHTS_OTHER, attending_layers(sum), h, product(sum, rows, dim), false);
+        vector_add(sum, KVB_WEIGHTS_NORMS, attending_layers(sum), 2 * dim);
     }
-    const uint64_t own = kvb_sum_count_or(sum, "ple_embed_dim", h),
-                   heads = kvb_sum_count_or(sum, "heads_per_ngram", 8) * (kvb_sum_count_or(sum, "ngram_size", 3) - 1);
-    const uint64_t least = kvb_sum_count_or(sum, "ngram_vocab_size_base", 20000000);
-    const uint64_t whole = kvb_sum_count_or(sum, "make_ngram_vocab_size_divisible_by", 128);
+    const uint64_t own = sum_count_or(sum, "ple_embed_dim", h),
+                   heads = sum_count_or(sum, "heads_per_ngram", 8) * (sum_count_or(sum, "ngram_size", 3) - 1);
+    const uint64_t least = sum_count_or(sum, "ngram_vocab_size_base", 20000000);
+    const uint64_t whole = sum_count_or(sum, "make_ngram_vocab_size_divisible_by", 128);
     if (tables && (!heads || !whole || least < 2 || least > UINT32_MAX || tables > 256 || heads > 256 / tables))
         kvb_sum_stop(sum, -EINVAL, "ple_layer_ids: up to 256 tables of n-grams were expected");
     for (uint64_t t = 0, rows = 0, prime = least - 1; t < tables && !sum->err; t++, rows = 0) {
         for (uint64_t i = 0; i < heads; i++)
             rows += prime = prime_from(prime + 1);
-        kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, kvb_ceil_div(rows, whole) * whole, own / heads);
+        matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, kvb_ceil_div(rows, whole) * whole, own / heads);
     }
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, tables, kvb_sum_count_or(sum, "ple_conv_kernel_size", 4), wide, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, tables, own, wide + h, false);
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 3 * tables, wide);
+    linear_add(sum, KVB_WEIGHTS_OTHER, tables, sum_count_or(sum, "ple_conv_kernel_size", 4), wide, false);
+    linear_add(sum, KVB_WEIGHTS_OTHER, tables, own, wide + h, false);
+    vector_add(sum, KVB_WEIGHTS_NORMS, 3 * tables, wide);
 }
 
 /* SambaYDecoderLayer of vLLM's models/phi4flash.py: differences of heads, attention over the rows of another layer, and in
  * place of later mixers a gate on the output of the last. */
-static void phi4flash_mixer(kvb_weights_sum *sum)
+static void phi4flash_mixer(kvb_weights_sum *sum, const kvb_sized_group *g)
 {
-    const uint64_t h = sum->hidden, attending = attending_layers(sum),
-                   inner = product(sum, kvb_sum_count_or(sum, "mamba_expand", 2), h);
+    const uint64_t h = sum->hidden, attending = attending_layers(sum), inner = g->state_v;
     uint64_t readers = 0, dim = 0;
-    for (size_t g = 0; g < sum->model->n_groups; g++)
-        if (kvb_sized_attends(&sum->model->groups[g])) {
-            readers += sum->model->groups[g].readers;
-            dim = sum->model->groups[g].k_dim;
+    for (size_t i = 0; i < sum->model->n_groups; i++)
+        if (kvb_sized_attends(&sum->model->groups[i])) {
+            readers += sum->model->groups[i].readers;
+            dim = sum->model->groups[i].k_dim;
         }
-    mamba1_add(sum, inner, "mamba_proj_bias", false);
-    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, h, true);
-    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, attending + readers, 6 * dim); /* four lambdas, subln */
+    mamba1_tensors_add(sum, g, "mamba_proj_bias", false);
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, h, true);
+    vector_add(sum, KVB_WEIGHTS_OTHER, attending + readers, 6 * dim); /* four lambdas, subln */
     const uint64_t gates = sum->layers - attending - readers - state_layers(sum);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, gates, h, inner, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, gates, inner, h, false);
+    linear_add(sum, KVB_WEIGHTS_MIXER, gates, h, inner, false);
+    linear_add(sum, KVB_WEIGHTS_MIXER, gates, inner, h, false);
 }
 
 /*
@@ -1072,7 +1051,7 @@ static const kvb_weights_family families[] = {
      .mixer = delta_net_add, .head_norm = "+", .gated_q = true, .extras = qwen4_exp_extras},
     {.names = " phi4flash Phi4FlashForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &gated, .qkv_bias = "+", .o_bias = "+",
      .mixer = phi4flash_mixer},
-    {.names = " mamba falcon_mamba MambaForCausalLM FalconMambaForCausalLM ", .norms = 1, .mixer = kvb_mamba1_add, .tied = true},
+    {.names = " mamba falcon_mamba MambaForCausalLM FalconMambaForCausalLM ", .norms = 1, .mixer = mamba1_add, .tied = true},
     {.names = " mamba2 Mamba2ForCausalLM ", .norms = 1, .mixer = mamba2_add},
     {.names = " jamba JambaForCausalLM ", .norms = 2, .feed = &jamba, .mixer = jamba_add},
     {.names = " bamba BambaForCausalLM ", .norms = 2, .feed = &gated, .mixer = mamba2_add, .qkv_bias = "attention_bias",
@@ -1112,4 +1091,52 @@ const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum)
     if (!family && sum->model->architecture)
         family = named(sum->model->architecture);
     return family;
+}
+
+/* ---- the whole sum --------------------------------------------------------------------------------------------- */
+
+void kvb_sum_run(kvb_weights_sum *sum)
+{
+    const kvb_weights_family *family = kvb_weights_family_find(sum);
+    if (!family) {
+        kvb_sum_stop(sum, -ENOENT, "the tensors of architecture \"%.60s\" are not known",
+                     sum->model->architecture ? sum->model->architecture : "");
+        return;
+    }
+    for (const char *at = family->unknown ? family->unknown : ""; *at; at += strspn(at, " ")) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+        const json_t *value = kvb_sum_find(sum, name);
+        if (value && !json_is_false(value) && !(json_is_integer(value) && json_integer_value(value) == 0))
+            kvb_sum_stop(sum, -ENOENT, "%s brings tensors that are not known", name);
+        at += strcspn(at, " ");
+    }
+    const uint64_t h = sum->hidden = sum_count(sum, "hidden_size n_embd d_model");
+    sum->layers = sum->model->n_layers;
+    /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8
+     * (mamba_ssm/models/config_mamba.py) */
+    const uint64_t pad =
+        sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd encoder_layers") ? 1 : 8);
+    const uint64_t vocab = sum_count(sum, "vocab_size padded_vocab_size"),
+                   rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
+    const uint64_t norm = sum_flag(sum, family->norm_bias) ? 2 * h : h;
+    matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, rows, h);
+    if (!sum_flag(sum, family->tied ? "+tie_word_embeddings" : "tie_word_embeddings"))
+        linear_add(sum, KVB_WEIGHTS_OUTPUT, 1, h, sum_count_or(sum, "unpadded_vocab_size", rows),
+                   sum_flag(sum, family->output_bias));
+    if (family->positions)
+        matrix_add(sum, KVB_WEIGHTS_OTHER, 1, sum_count(sum, family->positions), h);
+    if (family->norms)
+        vector_add(sum, KVB_WEIGHTS_NORMS, sum->layers * family->norms + 1, norm); /* one more before the output */
+    if (!family->shares_attention)
+        attention_add(sum, family);
+    const kvb_sized_group *mixer = state_group(sum);
+    if (family->mixer && mixer)
+        family->mixer(sum, mixer);
+    if (family->feed)
+        feed_add(sum, family->feed);
+    if (family->extras)
+        family->extras(sum);
+    if (sum->mtp && family->mtp)
+        mtp_add(sum, family);
 }

@@ -47,22 +47,18 @@ typedef struct kvb_weights_sum {
 
 __attribute__((format(printf, 3, 4))) void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...);
 
-/* Adds n tensors of a shape. */
-void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols);
-void kvb_vector_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t elements);
-void kvb_linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t in, uint64_t out, bool bias);
-
 /* A field of the config; names are as in model_reading.h. NULL: absent or null. */
 const json_t *kvb_sum_find(const kvb_weights_sum *sum, const char *names);
-/* A count of 1 or more. */
-uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names);
-/* A count of 0 or more; absent gives `otherwise`. */
-uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise);
-/* The value of a rule: NULL is false, "+" true; "name" is the field's value, or if absent false; "+name" if absent true;
- * "!name" if absent a failure, as models of the family differ. */
-bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule);
+
+/* Sums the tensors of the whole model. */
+void kvb_sum_run(kvb_weights_sum *sum);
 
 /* ---- families ------------------------------------------------------------------------ */
+
+/*
+ * A rule gives a flag: NULL is false, "+" true; "name" is the field's value, or if absent false; "+name" if absent true;
+ * "!name" if absent a failure, as models of the family differ.
+ */
 
 /* Feed-forward blocks. Strings name fields of the config, or are rules. */
 typedef struct kvb_weights_feed {
@@ -86,13 +82,13 @@ typedef struct kvb_weights_family {
     bool tied;         /* output and embedding are tied if tie_word_embeddings is absent */
     unsigned norms;    /* vectors of `hidden` in a layer */
     const char *norm_bias, *qkv_bias, *o_bias, *output_bias; /* rules */
-    const char *head_norm, *row_norm;    /* rules: q and k are normalised, with weights for one head or for all heads */
-    const char *positions;               /* field: entries of a learned table of positions; NULL: none */
-    const kvb_weights_feed *feed;        /* NULL: none */
-    void (*mixer)(kvb_weights_sum *sum); /* of layers with a recurrent state */
-    void (*extras)(kvb_weights_sum *sum); /* all other tensors */
-    bool gated_q;                         /* q_proj yields a gate beside q */
-    bool shares_attention;                /* layers have no attention of their own; extras add the shared one */
+    const char *head_norm, *row_norm; /* rules: q and k are normalised, with weights for one head or for all heads */
+    const char *positions;            /* field: entries of a learned table of positions; NULL: none */
+    const kvb_weights_feed *feed;     /* NULL: none */
+    void (*mixer)(kvb_weights_sum *sum, const kvb_sized_group *group); /* of layers with a recurrent state */
+    void (*extras)(kvb_weights_sum *sum);                              /* all other tensors */
+    bool gated_q;                                                      /* q_proj yields a gate beside q */
+    bool shares_attention; /* layers have no attention of their own; extras add the shared one */
     bool mtp; /* a layer for multi-token prediction is one of the last kind, a projection of 2 hidden, and 3 norms */
     const char *k_is_v;  /* rule: layers that see all tokens have no v_proj */
     const char *unknown; /* fields that bring tensors without a known rule */
@@ -100,11 +96,6 @@ typedef struct kvb_weights_family {
 
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 
-/* ---- modules ----------------------------------------------------------------------------- */
-
-void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
-void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family);
-void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
 /* Counts the layers from `from` up to `to` with experts, and those with a dense block. */
 void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t from, uint64_t to, uint64_t *sparse,
                     uint64_t *dense);
