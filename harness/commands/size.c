@@ -34,6 +34,9 @@ typedef struct size {
     kvb_logged_options ran;
     kvb_sized_model **models;
     size_t n_models;
+    kvb_sizes rows;
+    size_t verdicts[KVB_SIZE_VERDICTS]; /* how many of each kind */
+    char why[512];                      /* why nothing is written */
 } size;
 
 static const kvb_option options[] = {
@@ -341,8 +344,9 @@ static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 }
 
 /* Appends the rows of one model. */
-static int model_size(const size *s, size_t i, kvb_sizes *rows)
+static int model_size(size *s, size_t i)
 {
+    kvb_sizes *rows = &s->rows;
     const kvb_sized_model *m = s->models[i];
     const kvb_kv_format *own = kvb_kv_format_find(*m->dtype ? m->dtype : "f16");
     kvb_kv_pair own_pair = {own, own};
@@ -381,8 +385,9 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
 /* Prints the derivations, which come before the tables. */
-static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
+static int explanations_print(const size *s, FILE *out)
 {
+    const kvb_sizes *rows = &s->rows;
     const char *fence = s->format == KVB_TABLE_MD ? "```\n" : "";
     int error = 0;
 
@@ -401,11 +406,13 @@ static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
     return error;
 }
 
-static int output_print(const size *s, const kvb_sizes *rows, FILE *out)
+static int output_print(size *s, FILE *out)
 {
+    const kvb_sizes *rows = &s->rows;
+
     if (s->log)
         return kvb_logged_print(&s->logged, rows->at, s->format, out);
-    int error = s->explain ? explanations_print(s, rows, out) : 0;
+    int error = s->explain ? explanations_print(s, out) : 0;
 
     if (s->suggest)
         return kvb_size_suggest(rows, s->format, out);
@@ -414,25 +421,23 @@ static int output_print(const size *s, const kvb_sizes *rows, FILE *out)
     return error;
 }
 
-static int list_print(const size *s, const kvb_sizes *rows, FILE *out)
+static int list_print(size *s, FILE *out)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"model", "architecture", "source", NULL});
-    int error = table ? 0 : -ENOMEM;
+    int error = 0;
     const char *name;
-    char why[256];
 
-    (void)rows;
     for (size_t i = 0; (name = kvb_sized_model_name(i)) && !error; i++) {
         kvb_sized_model *m;
 
-        error = kvb_sized_model_built_in(name, &m, why, sizeof why);
+        error = kvb_sized_model_built_in(name, &m, s->why, sizeof s->why);
         if (error)
             break;
-        error = kvb_table_row(table, (const char *const[]){name, m->architecture, m->source});
+        kvb_table_put(table, "%s\t%s\t%s", name, m->architecture, m->source);
         kvb_sized_model_free(m);
     }
     if (!error)
-        error = kvb_table_print(table, s->format, out);
+        return kvb_table_end(table, s->format, out);
     kvb_table_free(table);
     return error;
 }
@@ -448,18 +453,28 @@ static int text_write(const char *path, const char *text, size_t bytes, char *wh
     return path ? kvb_output_file_close(&file, true, why, why_bytes) : 0;
 }
 
-static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const size *, const kvb_sizes *, FILE *))
+/* Writes what print() prints, if that succeeds. 0, or a negative errno with s->why. */
+static int output_write(size *s, int (*print)(size *, FILE *))
 {
-    char *text = NULL, why[512] = "no memory";
+    char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
-    int error = memory ? print(s, rows, memory) : -ENOMEM;
+
+    snprintf(s->why, sizeof s->why, "no memory");
+    int error = memory ? print(s, memory) : -ENOMEM;
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
-    error = error ? error : text_write(s->output, text, bytes, why, sizeof why);
+    error = error ? error : text_write(s->output, text, bytes, s->why, sizeof s->why);
     free(text);
-    return error && s->output ? kvb_complain("size", KVB_EXIT_MACHINE, "%s", why) : kvb_printed("size", error);
+    return error;
+}
+
+static int tables_write(size *s, int (*print)(size *, FILE *))
+{
+    int error = output_write(s, print);
+
+    return error && s->output ? kvb_complain("size", KVB_EXIT_MACHINE, "%s", s->why) : kvb_printed("size", error);
 }
 
 /* ---- --verify ---------------------------------------------------------------------------------------------------- */
@@ -514,16 +529,6 @@ static int pools_take(const size *s, kvb_pool_pair *pools, size_t max, size_t *n
     return error;
 }
 
-static const char *cache_name(const kvb_size_verified *v)
-{
-    return v->cache ? v->cache->name : NULL;
-}
-
-static void built_text(const kvb_size_verified *v, char text[32])
-{
-    snprintf(text, 32, "%u of %u", v->model.n_layers, v->layers);
-}
-
 /* Adds the verdicts of one model: for people only those that differ, for programs all. */
 static int verdicts_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, bool people, kvb_table *table)
 {
@@ -532,44 +537,36 @@ static int verdicts_add(const kvb_sized_model *model, const kvb_size_verdicts *v
     for (size_t i = 0; i < verdicts->n && !error; i++) {
         const kvb_size_verified *v = &verdicts->at[i];
         const kvb_cache_options *o = &v->options;
-        char layers[2][24], numbers[4][24];
-        const uint64_t of[4] = {v->cells, v->counted, v->allocated, v->whole};
-        bool held = v->cache != NULL;
+        const uint64_t of[6] = {v->model.n_layers, v->layers, v->cells, v->counted, v->allocated, v->whole};
+        const char *cells[13] = {model->name}; /* NULL: there is no such cache */
+        char numbers[6][24];
 
         if (people && v->verdict != KVB_SIZE_DIFFERS)
             continue;
-        snprintf(layers[0], sizeof layers[0], "%u", v->model.n_layers);
-        snprintf(layers[1], sizeof layers[1], "%u", v->layers);
-        for (size_t k = 0; k < 4; k++)
+        if (v->cache) {
+            cells[1] = v->cache->name;
+            cells[2] = o->k_pool->name;
+            cells[3] = o->v_pool->name;
+            cells[4] = kvb_growth_names[o->growth];
+        }
+        for (size_t k = 0; k < 6 && v->cache; k++) {
             snprintf(numbers[k], sizeof numbers[k], "%" PRIu64, of[k]);
-        error = kvb_table_row(table, (const char *const[]){
-                                         model->name,
-                                         held ? cache_name(v) : NULL,
-                                         held ? o->k_pool->name : NULL,
-                                         held ? o->v_pool->name : NULL,
-                                         held ? kvb_growth_names[o->growth] : NULL,
-                                         held ? layers[0] : NULL,
-                                         held ? layers[1] : NULL,
-                                         held ? numbers[0] : NULL,
-                                         held ? numbers[1] : NULL,
-                                         held ? numbers[2] : NULL,
-                                         held ? numbers[3] : NULL,
-                                         kvb_size_verdict_names[v->verdict],
-                                         *v->why ? v->why : NULL,
-                                     });
+            cells[5 + k] = numbers[k];
+        }
+        cells[11] = kvb_size_verdict_names[v->verdict];
+        cells[12] = *v->why ? v->why : NULL;
+        error = kvb_table_row(table, cells);
     }
     return error;
 }
 
 /* Adds a row for each cache and shape of layers; its verdicts lie one behind the other. */
-static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
+static void summary_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
 {
-    int error = 0;
-
-    for (size_t i = 0, n; i < verdicts->n && !error; i += n) {
+    for (size_t i = 0, n; i < verdicts->n; i += n) {
         const kvb_size_verified *v = &verdicts->at[i], *shown = v;
         size_t count[KVB_SIZE_VERDICTS] = {0};
-        char numbers[KVB_SIZE_VERDICTS][24], layers[32], cells[24];
+        char layers[32] = "", cells[24] = "";
         const char *reason = "";
 
         for (n = 0; i + n < verdicts->n; n++) {
@@ -581,18 +578,13 @@ static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *ve
             shown = w->cells > shown->cells ? w : shown;
             reason = *reason ? reason : w->why;
         }
-        for (size_t k = 0; k < KVB_SIZE_VERDICTS; k++)
-            snprintf(numbers[k], sizeof numbers[k], "%zu", count[k]);
-        built_text(shown, layers);
-        snprintf(cells, sizeof cells, "%" PRIu64, shown->cells);
-        bool held = v->cache != NULL;
-
-        error = kvb_table_row(table,
-                              (const char *const[]){model->name, held ? cache_name(v) : "-", held ? layers : "",
-                                                    held ? cells : "", numbers[KVB_SIZE_EQUAL],
-                                                    numbers[KVB_SIZE_DIFFERS], numbers[KVB_SIZE_UNAVAILABLE], reason});
+        if (v->cache) {
+            snprintf(layers, sizeof layers, "%u of %u", shown->model.n_layers, shown->layers);
+            snprintf(cells, sizeof cells, "%" PRIu64, shown->cells);
+        }
+        kvb_table_put(table, "%s\t%s\t%s\t%s\t%zu\t%zu\t%zu\t%s", model->name, v->cache ? v->cache->name : "-", layers,
+                      cells, count[KVB_SIZE_EQUAL], count[KVB_SIZE_DIFFERS], count[KVB_SIZE_UNAVAILABLE], reason);
     }
-    return error;
 }
 
 static int tables_print(const size *s, const kvb_size_verdicts *verdicts, FILE *out)
@@ -608,9 +600,8 @@ static int tables_print(const size *s, const kvb_size_verdicts *verdicts, FILE *
 
     for (size_t i = 0; i < s->n_models && !error; i++) {
         differs += verdicts[i].count[KVB_SIZE_DIFFERS];
-        error = summary_add(s->models[i], &verdicts[i], summary);
-        if (!error)
-            error = verdicts_add(s->models[i], &verdicts[i], people, all);
+        summary_add(s->models[i], &verdicts[i], summary);
+        error = verdicts_add(s->models[i], &verdicts[i], people, all);
     }
     if (!error && people)
         error = kvb_table_print(summary, s->format, out);
@@ -624,8 +615,8 @@ static int tables_print(const size *s, const kvb_size_verdicts *verdicts, FILE *
 }
 
 /* Prints for people a row for each cache and shape of layers, and every differing verdict; for programs all verdicts.
- * count: verdicts of each kind. 0; -EINVAL or -ENOMEM with why; -EIO. */
-static int verify_print(const size *s, FILE *out, size_t count[KVB_SIZE_VERDICTS], char *why, size_t why_bytes)
+ * Counts verdicts in s. 0; -EINVAL or -ENOMEM with s->why; -EIO. */
+static int verify_print(size *s, FILE *out)
 {
     enum { POOLS = 256 };
     kvb_pool_pair pools[POOLS];
@@ -633,45 +624,38 @@ static int verify_print(const size *s, FILE *out, size_t count[KVB_SIZE_VERDICTS
     const uint64_t sequences = s->sequences ? s->counts.at[0] : 0;
     kvb_size_asked asked = {.pools = pools, .context = (uint32_t)context, .sequences = (uint32_t)sequences};
     kvb_size_verdicts *verdicts = calloc(s->n_models, sizeof *verdicts);
-    int error = verdicts ? pools_take(s, pools, POOLS, &asked.n_pools, why, why_bytes) : -ENOMEM;
+    int error = verdicts ? pools_take(s, pools, POOLS, &asked.n_pools, s->why, sizeof s->why) : -ENOMEM;
 
     if (!error && (context > UINT32_MAX || sequences > UINT32_MAX)) {
-        snprintf(why, why_bytes, "--verify takes contexts and sequences below 2^32");
+        snprintf(s->why, sizeof s->why, "--verify takes contexts and sequences below 2^32");
         error = -EINVAL;
     }
     for (size_t i = 0; i < s->n_models && !error; i++) {
-        error = kvb_size_verify(s->models[i], &asked, &verdicts[i], why, why_bytes);
+        error = kvb_size_verify(s->models[i], &asked, &verdicts[i], s->why, sizeof s->why);
         for (size_t k = 0; k < KVB_SIZE_VERDICTS; k++)
-            count[k] += verdicts[i].count[k];
+            s->verdicts[k] += verdicts[i].count[k];
     }
     if (!error)
         error = tables_print(s, verdicts, out);
     if (!error && (s->format == KVB_TABLE_TEXT || s->format == KVB_TABLE_MD))
-        fprintf(out, "\n%zu equal, %zu differ, %zu unavailable\n", count[KVB_SIZE_EQUAL], count[KVB_SIZE_DIFFERS],
-                count[KVB_SIZE_UNAVAILABLE]);
+        fprintf(out, "\n%zu equal, %zu differ, %zu unavailable\n", s->verdicts[KVB_SIZE_EQUAL],
+                s->verdicts[KVB_SIZE_DIFFERS], s->verdicts[KVB_SIZE_UNAVAILABLE]);
     for (size_t i = 0; verdicts && i < s->n_models; i++)
         free(verdicts[i].at);
     free(verdicts);
     return error;
 }
 
-static int verify_do(const size *s)
+static int verify_do(size *s)
 {
-    size_t count[KVB_SIZE_VERDICTS] = {0}, bytes = 0;
-    char *text = NULL, why[512] = "no memory";
-    FILE *memory = open_memstream(&text, &bytes);
-    int error = memory ? verify_print(s, memory, count, why, sizeof why) : -ENOMEM;
+    int error = output_write(s, verify_print);
 
-    if (memory && fclose(memory) && !error)
-        error = -ENOMEM;
-    error = error ? error : text_write(s->output, text, bytes, why, sizeof why);
-    free(text);
     if (error)
-        return kvb_complain("size", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
-    if (count[KVB_SIZE_DIFFERS])
+        return kvb_complain("size", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", s->why);
+    if (s->verdicts[KVB_SIZE_DIFFERS])
         return KVB_EXIT_FAILED;
-    return count[KVB_SIZE_EQUAL] ? KVB_EXIT_OK
-                                 : kvb_complain("size", KVB_EXIT_MACHINE, "--verify: nothing could be verified");
+    return s->verdicts[KVB_SIZE_EQUAL] ? KVB_EXIT_OK
+                                       : kvb_complain("size", KVB_EXIT_MACHINE, "--verify: nothing could be verified");
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
@@ -703,7 +687,7 @@ static int log_read(size *s)
     return KVB_EXIT_OK;
 }
 
-static int size_do(size *s, kvb_sizes *rows)
+static int size_do(size *s)
 {
     int code = s->log ? log_read(s) : KVB_EXIT_OK;
 
@@ -714,8 +698,7 @@ static int size_do(size *s, kvb_sizes *rows)
     if (!code && s->list && (s->words.n || s->context || s->sequences || s->kv || s->verify || asks_more(s)))
         return bad("--list", "goes with --format and -o alone");
     if (!code && s->list)
-        return s->page ? bad("--list", "is a table: --format table, md, csv or json")
-                       : output_write(s, NULL, list_print);
+        return s->page ? bad("--list", "is a table: --format table, md, csv or json") : tables_write(s, list_print);
     if (!code && !s->words.n)
         return kvb_complain("size", KVB_EXIT_USAGE, "name a model or a config.json, or --list; see --help");
     if (!code && s->verify)
@@ -724,24 +707,23 @@ static int size_do(size *s, kvb_sizes *rows)
         code = models_open(s);
     if (!code && s->verify)
         return verify_do(s);
-    rows->n_engines = s->engines.n;
-    rows->matrix = !s->sequences && !s->page && !s->suggest;
+    s->rows.n_engines = s->engines.n;
+    s->rows.matrix = !s->sequences && !s->page && !s->suggest;
     for (size_t i = 0; i < s->n_models && !code; i++)
-        code = model_size(s, i, rows);
-    return code ? code : output_write(s, rows, output_print);
+        code = model_size(s, i);
+    return code ? code : tables_write(s, output_print);
 }
 
 static int size_main(int argc, char **argv)
 {
     size s = {.ask = {.tp = 1, .pp = 1}};
-    kvb_sizes rows = {0};
     int code = kvb_options_parse(&usage, &s, argc, argv);
 
     if (code < 0)
-        code = size_do(&s, &rows);
+        code = size_do(&s);
     for (size_t i = 0; i < s.n_models; i++)
         kvb_sized_model_free(s.models[i]);
-    free(rows.at);
+    free(s.rows.at);
     free(s.models);
     kvb_sized_model_free(s.draft_model);
     free(s.contexts.at);

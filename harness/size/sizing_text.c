@@ -144,10 +144,10 @@ int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
         }
         error = kvb_table_row(table, cells);
     }
-    if (!error)
-        error = kvb_table_print(table, format, out);
-    kvb_table_free(table);
     free(texts);
+    if (!error)
+        return kvb_table_end(table, format, out);
+    kvb_table_free(table);
     return error;
 }
 
@@ -264,6 +264,12 @@ __attribute__((format(printf, 2, 3))) static void cell_put(grid *g, const char *
 static void bytes_put(grid *g, uint64_t bytes)
 {
     cell_put(g, "%s", kvb_bytes_text((double)bytes).text);
+}
+
+/* The same, but nothing for 0. */
+static void some_put(grid *g, uint64_t bytes)
+{
+    cell_put(g, "%s", bytes ? kvb_bytes_text((double)bytes).text : "");
 }
 
 static void row_end(grid *g)
@@ -419,14 +425,8 @@ static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format form
         cell_put(&g, "%" PRIu64, r->ask.context);
         cell_put(&g, "%" PRIu64, r->ask.sequences);
         bytes_put(&g, r->size.held.kv_bytes);
-        if (r->size.held.state_bytes)
-            bytes_put(&g, r->size.held.state_bytes);
-        else
-            cell_put(&g, "%s", "");
-        if (r->size.draft_bytes)
-            bytes_put(&g, r->size.draft_bytes);
-        else
-            cell_put(&g, "%s", "");
+        some_put(&g, r->size.held.state_bytes);
+        some_put(&g, r->size.draft_bytes);
         bytes_put(&g, r->size.activation_bytes + r->size.runtime_bytes + r->size.margin_bytes);
         if (r->terms.weights_known)
             bytes_put(&g, r->size.total_bytes);
@@ -469,10 +469,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
             if (r->error)
                 continue;
             cell_put(&g, "%s", i == e ? r->engine->name : "");
-            if (i == e && r->size.budget_bytes)
-                bytes_put(&g, r->size.budget_bytes);
-            else
-                cell_put(&g, "%s", "");
+            some_put(&g, i == e ? r->size.budget_bytes : 0);
             cell_put(&g, "%" PRIu64, r->ask.context);
             for (size_t c = 0; c < counts; c++) {
                 const kvb_size_row *cell = &rows[i + c * engines];
