@@ -47,14 +47,12 @@ static const kvb_option options[] = {
      KVB_TEXT(size, kv)},
     {"--engine", "NAME,…",
      "ideal, kvbench, llama.cpp, vllm, sglang, trtllm, mlx, or of a version: vllm@0.24; default: all, with --gpu "
-     "without "
-     "kvbench and mlx",
+     "without kvbench and mlx",
      KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
     {"--gpu", "DEVICE,…",
-     "the same, by the device's name (H100-80GB, RTX-4090, M4 Max 64GB …), as each engine takes of it; several: stages "
-     "of a "
-     "pipeline, with layers by their memory or by --split",
+     "the same, by the device's name (H100-80GB, RTX-4090, M4 Max 64GB …), as each engine takes of it; several: "
+     "stages of a pipeline, with layers by their memory or by --split",
      KVB_TEXT(size, gpu)},
     {"--split", "N,…", "stages of a pipeline with so many parts of the layers each: 3,1; the tightest one is shown",
      KVB_TEXT(size, split)},
@@ -81,8 +79,7 @@ static const kvb_option options[] = {
      KVB_FLAG(size, ask.unified)},
     {"--outputs", "N",
      "llama.cpp: most tokens of a pass with logits; default: its server's, one of each sequence and draft; "
-     "llama-bench's: "
-     "--batch",
+     "llama-bench's: --batch",
      KVB_NUMBER(size, ask.outputs, 1, 1 << 30)},
     {"--no-flash", NULL, "llama.cpp: without flash attention, the scores of all heads are in the compute buffer",
      KVB_FLAG(size, ask.no_flash)},
@@ -90,9 +87,8 @@ static const kvb_option options[] = {
      "vllm: it caches prompts' beginnings beside recurrent states, as --enable-prefix-caching before 0.27",
      KVB_FLAG(size, ask.prefix)},
     {"--whole-windows", NULL,
-     "windows keep every token: --disable-hybrid-kv-cache-manager of vllm (KV connectors), --disable-hybrid-swa-memory "
-     "of "
-     "sglang, --swa-full of llama.cpp",
+     "windows keep every token: --disable-hybrid-kv-cache-manager of vllm (KV connectors), "
+     "--disable-hybrid-swa-memory of sglang, --swa-full of llama.cpp",
      KVB_FLAG(size, ask.whole)},
     {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, ask.state)},
     {"--explain", NULL, "say which field gave which factor, line by line; with --engine vllm also pages and groups",

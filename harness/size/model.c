@@ -17,6 +17,7 @@
 #include "harness/size/model_reading.h"
 #include "harness/size/weights.h"
 #include "results/table.h"
+#include "workloads/files.h"
 
 /* ---- reading a config -------------------------------------------------------------------------------------- */
 
@@ -302,11 +303,22 @@ static void model_begin(kvb_model_reading *reading, const json_t *root, const js
                                  "the language model alone is sized");
 }
 
-static int reading_do(kvb_model_reading *reading, const char *text, size_t n)
+/* Reads a config: the one of n bytes of text, or, with text NULL, an object. */
+static int model_read(const char *text, size_t n, json_t *config, const char *name, kvb_sized_model **model, char *why,
+                      size_t why_bytes)
 {
+    kvb_model_reading *reading = calloc(1, sizeof *reading);
+
+    *model = reading ? calloc(1, sizeof **model) : NULL;
+    if (!*model) {
+        free(reading);
+        snprintf(why, why_bytes, "%s: no memory", name);
+        return -ENOMEM;
+    }
     kvb_config_json *c = &reading->config;
-    json_t *root = json_read(c, text, n);
-    c->asked = json_object();
+    *c = (kvb_config_json){.file = name, .place = "", .why = why, .why_bytes = why_bytes, .asked = json_object()};
+    reading->model = *model;
+    json_t *root = text ? json_read(c, text, n) : json_incref(config);
     const json_t *inner = c->error ? NULL : text_config(c, root);
 
     if (!c->error)
@@ -319,35 +331,25 @@ static int reading_do(kvb_model_reading *reading, const char *text, size_t n)
         layers_read(reading);
     if (!c->error)
         parameters_read(reading);
+    const int error = c->error;
     json_decref(root);
     json_decref(c->asked);
-    return c->error;
+    free(reading);
+    if (!error)
+        return 0;
+    kvb_sized_model_free(*model);
+    *model = NULL;
+    kvb_utf8_clean(why);
+    for (char *p = why; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
+    return error;
 }
 
 int kvb_sized_model_read(const char *text, size_t n, const char *name, kvb_sized_model **model, char *why,
                          size_t why_bytes)
 {
-    kvb_model_reading *reading = calloc(1, sizeof *reading);
-    int error = -ENOMEM;
-
-    *model = NULL;
-    snprintf(why, why_bytes, "%s: no memory", name);
-    if (!reading)
-        return error;
-    reading->config = (kvb_config_json){.file = name, .place = "", .why = why, .why_bytes = why_bytes};
-    reading->model = calloc(1, sizeof *reading->model);
-    if (reading->model)
-        error = reading_do(reading, text, n);
-    if (error)
-        kvb_sized_model_free(reading->model);
-    else
-        *model = reading->model;
-    free(reading);
-    kvb_utf8_clean(why);
-    for (char *p = why; error && *p; p++)
-        if ((unsigned char)*p < ' ')
-            *p = ' ';
-    return error;
+    return model_read(text, n, NULL, name, model, why, why_bytes);
 }
 
 void kvb_sized_model_free(kvb_sized_model *model)
@@ -378,7 +380,6 @@ bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uin
 
 /* ---- built-in models --------------------------------------------------------------------------------------- */
 
-#define NAMES_MOST 256u
 #define NEAR_MOST  4u
 #define NAME_SHOWN 64u /* bytes of an unknown name */
 
@@ -392,35 +393,25 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char kvb_models_text[] __attribute__((visibility("hidden")));
 
-static char *names[NAMES_MOST + 1]; /* ends with NULL */
-static pthread_once_t names_once = PTHREAD_ONCE_INIT;
+static json_t *lines; /* an array of them */
+static pthread_once_t lines_once = PTHREAD_ONCE_INIT;
 
-/* Line i. NULL if there is none, or no memory. */
-static json_t *line_read(size_t i)
+static void lines_read(void)
 {
-    const char *line = kvb_models_text;
-
-    for (; i > 0 && *line; i--)
-        line += strcspn(line, "\n") + (line[strcspn(line, "\n")] == '\n');
-    return *line ? json_loadb(line, strcspn(line, "\n"), 0, NULL) : NULL;
+    lines = json_array();
+    for (const char *line = kvb_models_text; *line; line += strcspn(line, "\n") + 1)
+        json_array_append_new(lines, json_loadb(line, strcspn(line, "\n"), 0, NULL));
 }
 
-static void names_read(void)
+static const char *line_get(size_t i, const char *key)
 {
-    for (size_t i = 0; i < NAMES_MOST; i++) {
-        json_t *line = line_read(i);
-        const char *name = json_string_value(json_object_get(line, "name"));
-        names[i] = name ? strdup(name) : NULL;
-        json_decref(line);
-        if (!names[i])
-            return;
-    }
+    pthread_once(&lines_once, lines_read);
+    return json_string_value(json_object_get(json_array_get(lines, i), key));
 }
 
 const char *kvb_sized_model_name(size_t i)
 {
-    pthread_once(&names_once, names_read);
-    return i < NAMES_MOST ? names[i] : NULL;
+    return line_get(i, "name");
 }
 
 /* The part of a name after its last slash, or the last but a trailing one: "Llama-3.1-8B" of "meta-llama/Llama-3.1-8B". */
@@ -512,25 +503,19 @@ static int line_find(const char *name)
 
 int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *why, size_t why_bytes)
 {
-    int i = line_find(name), error = -ENOMEM;
+    int i = line_find(name), error;
 
     *model = NULL;
     if (i < 0) {
         near_tell(name, why, why_bytes);
         return -ENOENT;
     }
-    json_t *line = line_read((size_t)i);
-    char *text = json_dumps(json_object_get(line, "config"), JSON_COMPACT);
-    const char *source = json_string_value(json_object_get(line, "source"));
-    snprintf(why, why_bytes, "%s: no memory", name);
-    if (text && source)
-        error = kvb_sized_model_read(text, strlen(text), kvb_sized_model_name((size_t)i), model, why, why_bytes);
-    if (!error && !((*model)->source = strdup(source))) {
+    error = model_read(NULL, 0, json_object_get(json_array_get(lines, (size_t)i), "config"),
+                       kvb_sized_model_name((size_t)i), model, why, why_bytes);
+    if (!error && !((*model)->source = strdup(line_get((size_t)i, "source")))) {
         kvb_sized_model_free(*model);
         *model = NULL;
-        error = -ENOMEM;
+        error = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", name);
     }
-    free(text);
-    json_decref(line);
     return error;
 }

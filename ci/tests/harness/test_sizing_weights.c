@@ -51,10 +51,9 @@ static void blocks_that_do_nothing_have_no_tensors(void **state)
 {
     kvb_sized_model *model =
         read_text("{'model_type':'nemotron-nas','hidden_size':512,'num_hidden_layers':3,'num_attention_heads':8,"
-                  "'vocab_size':100,'block_configs':["
-                  "{'attention':{'no_op':false,'n_heads_in_group':4},'ffn':{'ffn_mult':2.625,'no_op':false}},"
-                  "{'attention':{'no_op':true},'ffn':{'ffn_mult':0.5,'no_op':false}},"
-                  "{'attention':{'no_op':true},'ffn':{'no_op':true}}]}");
+                  "'vocab_size':100,'block_configs':[{'attention':{'no_op':false,'n_heads_in_group':4},"
+                  "'ffn':{'ffn_mult':2.625,'no_op':false}},{'attention':{'no_op':true},'ffn':{'ffn_mult':0.5,"
+                  "'no_op':false}},{'attention':{'no_op':true},'ffn':{'no_op':true}}]}");
     const uint64_t *part = model->parameters.part;
     assert_true(model->parameters.known);
     assert_int_equal(part[KVB_WEIGHTS_ATTENTION], 2 * 512 * 512 + 2 * 512 * 128);
@@ -238,12 +237,11 @@ static void lists_by_layers_leave_experts_quantised(void **state)
 static void vision_towers_are_counted_or_named(void **state)
 {
     static const char config[] =
-        "{'model_type':'gemma3','architectures':['Gemma3ForConditionalGeneration'],'text_config':{"
-        "'hidden_size':2560,'intermediate_size':10240,'num_hidden_layers':34,'num_attention_heads':8,"
-        "'num_key_value_heads':4,'head_dim':256,'sliding_window':1024,'vocab_size':262208},"
-        "'torch_dtype':'bfloat16','vision_config':{'hidden_size':1152,'image_size':896,"
-        "'intermediate_size':4304,'model_type':'siglip_vision_model','num_hidden_layers':27,"
-        "'patch_size':14,'vision_use_head':false}}";
+        "{'model_type':'gemma3','architectures':['Gemma3ForConditionalGeneration'],'text_config':{'hidden_size':2560,"
+        "'intermediate_size':10240,'num_hidden_layers':34,'num_attention_heads':8,'num_key_value_heads':4,"
+        "'head_dim':256,'sliding_window':1024,'vocab_size':262208},'torch_dtype':'bfloat16',"
+        "'vision_config':{'hidden_size':1152,'image_size':896,'intermediate_size':4304,"
+        "'model_type':'siglip_vision_model','num_hidden_layers':27,'patch_size':14,'vision_use_head':false}}";
     char text[sizeof config];
     kvb_sized_model *model = read_text(config);
 
@@ -272,12 +270,11 @@ static void vision_towers_of_other_models(void **state)
          "'out_hidden_size':3584},'torch_dtype':'bfloat16'}",
          8292166656},
         {"{'model_type':'qwen3_vl','text_config':{'model_type':'qwen3_vl_text','hidden_size':2048,"
-         "'intermediate_size':6144,'num_hidden_layers':28,'num_attention_heads':16,'num_key_value_heads':8,'head_dim':"
-         "128,"
-         "'vocab_size':151936,'tie_word_embeddings':true},'vision_config':{'depth':24,'hidden_size':1024,"
-         "'intermediate_size':4096,'patch_size':16,'temporal_patch_size':2,'spatial_merge_size':2,'out_hidden_size':"
-         "2048,"
-         "'num_position_embeddings':2304,'deepstack_visual_indexes':[5,11,17]},'torch_dtype':'bfloat16'}",
+         "'intermediate_size':6144,'num_hidden_layers':28,'num_attention_heads':16,'num_key_value_heads':8,"
+         "'head_dim':128,'vocab_size':151936,'tie_word_embeddings':true},'vision_config':{'depth':24,"
+         "'hidden_size':1024,'intermediate_size':4096,'patch_size':16,'temporal_patch_size':2,'spatial_merge_size':2,"
+         "'out_hidden_size':2048,'num_position_embeddings':2304,'deepstack_visual_indexes':[5,11,17]},"
+         "'torch_dtype':'bfloat16'}",
          2127532032},
         {"{'model_type':'mistral3','text_config':{'model_type':'mistral','hidden_size':5120,'intermediate_size':32768,"
          "'num_hidden_layers':40,'num_attention_heads':32,'num_key_value_heads':8,'head_dim':128,'vocab_size':131072,"
@@ -285,13 +282,11 @@ static void vision_towers_of_other_models(void **state)
          "'intermediate_size':4096,'num_hidden_layers':24,'patch_size':14,'image_size':1540},'torch_dtype':'bfloat16'}",
          24011361280},
         /* InternViT-300M (304.01 million by its card), a projection, and Qwen2.5-7B with another vocabulary */
-        {"{'model_type':'internvl_chat','llm_config':{'model_type':'qwen2','hidden_size':3584,'intermediate_size':"
-         "18944,"
-         "'num_hidden_layers':28,'num_attention_heads':28,'num_key_value_heads':4,'vocab_size':151674},'vision_config':"
-         "{"
-         "'model_type':'intern_vit_6b','hidden_size':1024,'intermediate_size':4096,'num_hidden_layers':24,'patch_size':"
-         "14,"
-         "'image_size':448,'qkv_bias':true,'qk_normalization':false},'torch_dtype':'bfloat16'}",
+        {"{'model_type':'internvl_chat','llm_config':{'model_type':'qwen2','hidden_size':3584,"
+         "'intermediate_size':18944,'num_hidden_layers':28,'num_attention_heads':28,'num_key_value_heads':4,"
+         "'vocab_size':151674},'vision_config':{'model_type':'intern_vit_6b','hidden_size':1024,"
+         "'intermediate_size':4096,'num_hidden_layers':24,'patch_size':14,'image_size':448,'qkv_bias':true,"
+         "'qk_normalization':false},'torch_dtype':'bfloat16'}",
          UINT64_C(304012288) + 27540480 + 7615616512 - 2 * 390 * 3584},
         {"{'model_type':'llama4','text_config':{'model_type':'llama4_text','hidden_size':5120,'intermediate_size':8192,"
          "'intermediate_size_mlp':16384,'num_hidden_layers':48,'num_attention_heads':40,'num_key_value_heads':8,"
