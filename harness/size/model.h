@@ -113,7 +113,10 @@ int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *wh
 const char *kvb_sized_model_name(size_t i);
 void kvb_sized_model_free(kvb_sized_model *model);
 
-/* Is name one of names, which are separated by spaces? */
+/* Names are one string with spaces between. Copies the first name and returns the others. */
+#define KVB_NAME_BYTES 96u
+const char *kvb_names_next(const char *names, char name[KVB_NAME_BYTES]);
+/* Is name one of them? */
 bool kvb_names_have(const char *names, const char *name);
 
 /* Does the layer attend, with one row for each of the model's own tokens? */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define COUNT_MOST 0x7fffffff
-#define NAME_BYTES 96u
 
 /* Fields that change the memory of rows and states. If one is set that the architecture does not know, the model is
  * refused: to ignore it would be a guess. */
@@ -39,18 +38,17 @@ void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...
     va_end(args);
 }
 
-/* Copies the first of the names and returns the rest. */
-static const char *name_first(const char *names, char name[NAME_BYTES])
+const char *kvb_names_next(const char *names, char name[KVB_NAME_BYTES])
 {
     size_t n = strcspn(names, " ");
 
-    snprintf(name, NAME_BYTES, "%.*s", (int)n, names);
+    snprintf(name, KVB_NAME_BYTES, "%.*s", (int)n, names);
     return names + n + strspn(names + n, " ");
 }
 
 static void asked_note(kvb_config_json *config, const char *name)
 {
-    char outer[NAME_BYTES];
+    char outer[KVB_NAME_BYTES];
 
     snprintf(outer, sizeof outer, "%.*s", (int)strcspn(name, "."), name);
     if (json_object_set_new(config->asked, outer, json_true()))
@@ -59,7 +57,7 @@ static void asked_note(kvb_config_json *config, const char *name)
 
 static const json_t *field_get(const json_t *object, const char *name)
 {
-    char part[NAME_BYTES];
+    char part[KVB_NAME_BYTES];
 
     while (*name && object) {
         size_t n = strcspn(name, ".");
@@ -70,28 +68,29 @@ static const json_t *field_get(const json_t *object, const char *name)
     return object;
 }
 
-void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults)
+void kvb_config_default_fill(kvb_config_json *config, const char *defaults)
 {
-    char name[NAME_BYTES], first[NAME_BYTES];
+    char text[KVB_NAME_BYTES];
 
-    for (; defaults && defaults->names; defaults++) {
+    while (defaults && *defaults) {
+        defaults = kvb_names_next(defaults, text);
+        char *number = strchr(text, '='), *rest = text, *name;
         bool there = false;
-        name_first(defaults->names, first);
-        for (const char *rest = defaults->names; *rest;) {
-            rest = name_first(rest, name);
+
+        *number++ = '\0';
+        while ((name = strsep(&rest, "|"))) /* the first name stays in text */
             there |= field_get(config->fields, name) != NULL;
-        }
-        if (!there && json_object_set_new(config->fields, first, json_integer(defaults->value)) != 0)
+        if (!there && json_object_set_new(config->fields, text, json_integer(atoi(number))) != 0)
             kvb_config_fail(config, -ENOMEM, "no memory");
     }
 }
 
 const json_t *kvb_config_get(const json_t *object, const char *names)
 {
-    char name[NAME_BYTES];
+    char name[KVB_NAME_BYTES];
 
     while (*names) {
-        names = name_first(names, name);
+        names = kvb_names_next(names, name);
         const json_t *value = field_get(object, name);
         if (value && !json_is_null(value))
             return value;
@@ -101,12 +100,12 @@ const json_t *kvb_config_get(const json_t *object, const char *names)
 
 const json_t *kvb_config_find(kvb_config_json *config, const char *names, const char **name)
 {
-    static _Thread_local char found_name[NAME_BYTES];
-    char next[NAME_BYTES];
+    static _Thread_local char found_name[KVB_NAME_BYTES];
+    char next[KVB_NAME_BYTES];
     const json_t *found = NULL;
 
     for (const char *rest = names; rest && *rest;) {
-        rest = name_first(rest, next);
+        rest = kvb_names_next(rest, next);
         asked_note(config, next);
         const json_t *value = field_get(config->fields, next);
         if (!value || json_is_null(value))
@@ -120,7 +119,7 @@ const json_t *kvb_config_find(kvb_config_json *config, const char *names, const 
         }
     }
     if (!found)
-        name_first(names ? names : "", found_name);
+        kvb_names_next(names ? names : "", found_name);
     if (name)
         *name = found_name;
     return found;
@@ -279,10 +278,10 @@ bool kvb_names_have(const char *names, const char *name)
 
 void kvb_config_unasked(kvb_config_json *config)
 {
-    char name[NAME_BYTES];
+    char name[KVB_NAME_BYTES];
 
     for (const char *rest = memory_fields; *rest;) {
-        rest = name_first(rest, name);
+        rest = kvb_names_next(rest, name);
         if (!json_object_get(config->asked, name) && !(config->inert && kvb_names_have(config->inert, name)) &&
             !is_neutral(json_object_get(config->given, name)))
             kvb_config_fail(config, -EINVAL, "%s%s: set, but %s has no such field, so its meaning is not known",

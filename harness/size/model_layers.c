@@ -50,25 +50,28 @@ static char letter_of_word(const kvb_layer_family *family, const char *word)
     return 0;
 }
 
+/* Lists of numbers 0 and 1, and their letters. */
+static const struct {
+    const char *field, *letters;
+} numbers[] = {
+    {"attn_type_list", "SF"},       /* MiniMax: lightning, softmax */
+    {"hybrid_layer_pattern", "FW"}, /* MiMo */
+    {"no_rope_layers", "FC"},       /* Llama 4: 1 has rope and chunks */
+};
+
 /* The letter of a list's entry: a word or a number. 0: unknown. */
 static char letter_of_entry(const kvb_model_reading *reading, const char *field, const json_t *entry)
 {
-    bool flags = strcmp(field, "attn_type_list") == 0;         /* MiniMax: 1 softmax, 0 lightning */
-    bool windows = strcmp(field, "hybrid_layer_pattern") == 0; /* MiMo: 1 window, 0 full */
-    bool ropes = strcmp(field, "no_rope_layers") == 0;         /* Llama 4: 1 rope and chunks, 0 neither */
+    const json_int_t number = json_integer_value(entry);
+    size_t i = 0;
 
-    if (!flags && !windows && !ropes)
+    while (i < 3 && strcmp(numbers[i].field, field) != 0)
+        i++;
+    if (i == 3)
         return letter_of_word(reading->family, json_string_value(entry));
-    if (!json_is_integer(entry) || (json_integer_value(entry) != 0 && json_integer_value(entry) != 1))
+    if (!json_is_integer(entry) || (number != 0 && number != 1))
         return 0;
-    bool one = json_integer_value(entry) == 1;
-    char letter = 'F';
-
-    if (flags)
-        letter = one ? 'F' : 'S';
-    else if (one)
-        letter = windows ? 'W' : 'C';
-    return strchr(reading->family->letters, letter) ? letter : 0;
+    return strchr(reading->family->letters, numbers[i].letters[number]) ? numbers[i].letters[number] : 0;
 }
 
 /* Lays a list with an entry for each layer; block_types repeats. */
@@ -156,23 +159,16 @@ static void two_lists_lay(kvb_model_reading *reading)
                             c->place, i + reading->family->lists_first);
 }
 
-/* Lays objects for each layer, which block_config_vary reads: all layers are F. */
-static void objects_lay(kvb_model_reading *reading, const char *field)
-{
-    if (kvb_config_list(&reading->config, field, reading->n_layers))
-        memset(reading->letters, 'F', reading->n_layers);
-}
-
 /* Lays the list of the file. False: it has none of the family's lists. */
 static bool explicit_lay(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
-    char lists[192];
+    char lists[192], field[KVB_NAME_BYTES];
     bool laid = false;
 
     snprintf(lists, sizeof lists, "layer_types %s", reading->family->lists ? reading->family->lists : "");
-    char *rest = NULL;
-    for (char *field = strtok_r(lists, " ", &rest); field; field = strtok_r(NULL, " ", &rest)) {
+    for (const char *rest = lists; *rest;) {
+        rest = kvb_names_next(rest, field);
         const json_t *value = kvb_config_find(c, field, NULL);
         if (!value || laid || json_is_integer(value)) /* a sliding_window_pattern that is a number is a period */
             continue;
@@ -186,9 +182,10 @@ static bool explicit_lay(kvb_model_reading *reading)
             two_lists_lay(reading);
         else if (!kvb_config_list(c, field, 0))
             break;
-        else if (strcmp(field, "block_configs") == 0)
-            objects_lay(reading, field);
-        else if (strcmp(field, "full_attn_idxs") == 0 || strcmp(field, "attn_layer_indices") == 0) {
+        else if (strcmp(field, "block_configs") == 0) { /* objects, which block_config_vary reads */
+            if (kvb_config_list(c, field, reading->n_layers))
+                memset(reading->letters, 'F', reading->n_layers);
+        } else if (strcmp(field, "full_attn_idxs") == 0 || strcmp(field, "attn_layer_indices") == 0) {
             memset(reading->letters, 'S', reading->n_layers);
             indices_lay(reading, field, value, 0, 'F', false);
         } else if (strcmp(field, "local_layer_ids") == 0) {

@@ -30,17 +30,13 @@ typedef struct kvb_config_fact {
     char source[KVB_CONFIG_SOURCE];
 } kvb_config_fact;
 
-/* The value of a field that the model's class in transformers fills in if the file lacks it. */
-typedef struct kvb_config_default {
-    const char *names;
-    uint32_t value;
-} kvb_config_default;
-
 /* A configuration class. */
 typedef struct kvb_config_class {
-    const char *names;                  /* architectures and model types, separated by spaces */
-    const char *class_name;             /* "Gemma3TextConfig" */
-    const kvb_config_default *defaults; /* NULL: none */
+    const char *names;      /* architectures and model types, separated by spaces */
+    const char *class_name; /* "Gemma3TextConfig" */
+    /* Values of fields that the model's class in transformers fills in if the file lacks them: "head_dim=256
+     * sliding_window|sliding_window_size=4096". NULL: none */
+    const char *defaults;
     const char *inert; /* fields that change memory in other models, but that this model's code does not read */
 } kvb_config_class;
 
@@ -89,9 +85,8 @@ uint64_t kvb_config_times(kvb_config_json *config, uint64_t a, uint64_t b, const
 /* The same for a count: more than 2^31 - 1 is a failure. */
 uint32_t kvb_config_product(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
 
-/* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the
- * defaults. */
-void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
+/* Fills in the fields that the file does not have. A field that is null in the file stays null. NULL: nothing. */
+void kvb_config_default_fill(kvb_config_json *config, const char *defaults);
 /* Fails if a field that changes memory is set but was not read, as the architecture does not know it. */
 void kvb_config_unasked(kvb_config_json *config);
 
