@@ -719,13 +719,12 @@ static void fewer_add(const kvb_size_row *row, const char *what, uint64_t most, 
 static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const char *words = row->engine->weights ? row->engine->weights : "";
-    char word[24], why[256];
+    char word[KVB_NAME_BYTES], why[256];
 
-    for (size_t n; *words; words += n + strspn(words + n, " ")) {
+    while (*words) {
         change c = change_begin(row, times);
 
-        n = strcspn(words, " ");
-        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        words = kvb_names_next(words, word);
         if (kvb_weights_bytes(&row->model->parameters, word, &c.all_weight_bytes, why, sizeof why) ||
             c.all_weight_bytes >= row->terms.all_weight_bytes)
             continue;

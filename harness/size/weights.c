@@ -69,10 +69,10 @@ static const struct method {
     int64_t block;                             /* weight_block_size; 0: none */
     kvb_tensor_bytes tensor_bytes;             /* tensors that the method does not cover are bf16 */
 } methods[] = {
-    {"fp8", NULL, " deepseek_v3 deepseek_v32 kimi_k2 ", 128, fp8_block_bytes},
-    {"fp8", NULL, " deepseek_v4 ", 128, deepseek_v4_bytes},
-    {"mxfp4", NULL, " gpt_oss ", 0, mxfp4_experts_bytes},
-    {"compressed-tensors", "mxfp4-pack-quantized", " kimi_k3 ", 0, mxfp4_experts_bytes},
+    {"fp8", NULL, "deepseek_v3 deepseek_v32 kimi_k2", 128, fp8_block_bytes},
+    {"fp8", NULL, "deepseek_v4", 128, deepseek_v4_bytes},
+    {"mxfp4", NULL, "gpt_oss", 0, mxfp4_experts_bytes},
+    {"compressed-tensors", "mxfp4-pack-quantized", "kimi_k3", 0, mxfp4_experts_bytes},
 };
 
 /* ---- quantisation by the config ------------------------------------------------------------------------------- */
@@ -313,10 +313,9 @@ static void quantization_read(kvb_weights_sum *sum, const json_t *quantization)
     const json_t *listed = json_object_get(quantization, "quantized_layers");
     const json_t *covered = json_object_size(listed) ? listed : NULL;
     kvb_weights_code code = {0};
-    char type[64];
-    snprintf(type, sizeof type, " %s ", sum->model->type ? sum->model->type : "");
+    const char *type = sum->model->type ? sum->model->type : "";
     for (size_t i = 0; name && i < sizeof methods / sizeof *methods; i++)
-        if (strcmp(methods[i].quant_method, name) == 0 && strstr(methods[i].types, type) &&
+        if (strcmp(methods[i].quant_method, name) == 0 && kvb_names_have(methods[i].types, type) &&
             (!methods[i].format || (format && strcmp(methods[i].format, format) == 0)) &&
             json_integer_value(json_array_get(block, 0)) == methods[i].block &&
             json_integer_value(json_array_get(block, 1)) == methods[i].block) {
@@ -370,76 +369,58 @@ static uint64_t merged_width(const json_t *vision, uint64_t h)
     return (side ? side * side : 4) * h;
 }
 
-static uint64_t qwen2_5_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
-{
-    (void)sum, (void)wide;
-    return merger(merged_width(vision, h), field(vision, "out_hidden_size"), h);
-}
+/* Parameters of the join. Qwen3VLVisionModel has further mergers, for features that the model's first layers add, with a
+ * norm after the merging. Others: Mistral3MultiModalProjector; Llama4VisionPixelShuffleMLP and Llama4MultiModalProjector;
+ * OpenGVLab's modeling_internvl_chat.py, mlp1; Gemma3MultiModalProjector. 0: a tower without biases of q, k, v, which has
+ * other norms. */
+enum join { QWEN2_5, QWEN3, MISTRAL3, LLAMA4, INTERNVL, GEMMA3 };
 
-/* Qwen3VLVisionModel has further mergers, for features that the model's first layers add, with a norm after the merging. */
-static uint64_t qwen3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+static uint64_t join_count(enum join join, const json_t *vision, uint64_t h, uint64_t wide, uint64_t hidden)
 {
     const uint64_t merged = merged_width(vision, h), out = field(vision, "out_hidden_size");
     const uint64_t deep = json_array_size(json_object_get(vision, "deepstack_visual_indexes"));
-    (void)sum, (void)wide;
-    return merger(merged, out, 2 * h) + deep * merger(merged, out, 2 * merged);
-}
+    const uint64_t projected = field(vision, "projector_output_dim");
 
-/* Mistral3MultiModalProjector. */
-static uint64_t mistral3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
-{
-    (void)wide;
-    return h + linear(merged_width(vision, h), h, false) + linear(h, sum->hidden, false) +
-           linear(sum->hidden, sum->hidden, false);
-}
-
-/* Llama4VisionPixelShuffleMLP and Llama4MultiModalProjector. */
-static uint64_t llama4_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
-{
-    const uint64_t out = field(vision, "projector_output_dim");
-    (void)h;
-    return linear(wide, field(vision, "projector_input_dim"), false) + linear(out, out, false) +
-           linear(field(vision, "vision_output_dim"), sum->hidden, false);
-}
-
-/* OpenGVLab's modeling_internvl_chat.py, mlp1. 0: a tower without biases of q, k, v, which has other norms. */
-static uint64_t internvl_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
-{
-    const uint64_t merged = merged_width(vision, h);
-    (void)wide;
-    return json_is_true(json_object_get(vision, "qkv_bias")) &&
-                   !json_is_true(json_object_get(vision, "qk_normalization"))
-               ? 2 * merged + linear(merged, sum->hidden, true) + linear(sum->hidden, sum->hidden, true)
-               : 0;
-}
-
-/* Gemma3MultiModalProjector. */
-static uint64_t gemma3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
-{
-    (void)vision, (void)wide;
-    return h * sum->hidden + h;
+    switch (join) {
+    case QWEN2_5:
+        return merger(merged, out, h);
+    case QWEN3:
+        return merger(merged, out, 2 * h) + deep * merger(merged, out, 2 * merged);
+    case MISTRAL3:
+        return h + linear(merged, h, false) + linear(h, hidden, false) + linear(hidden, hidden, false);
+    case LLAMA4:
+        return linear(wide, field(vision, "projector_input_dim"), false) + linear(projected, projected, false) +
+               linear(field(vision, "vision_output_dim"), hidden, false);
+    case INTERNVL:
+        return json_is_true(json_object_get(vision, "qkv_bias")) &&
+                       !json_is_true(json_object_get(vision, "qk_normalization"))
+                   ? 2 * merged + linear(merged, hidden, true) + linear(hidden, hidden, true)
+                   : 0;
+    default: /* GEMMA3 */
+        return h * hidden + h;
+    }
 }
 
 static const struct vit {
     const char *models; /* values of the model's model_type */
     const char *only;   /* the only known model_type of the tower; NULL: any */
-    uint64_t (*join)(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide);
+    enum join join;
     bool gated, bias, patch_bias; /* of the block; of all projections; of the patches' */
     unsigned norms, outer;        /* vectors of h in a norm, and outside layers and join */
     unsigned frames;              /* of a patch, if temporal_patch_size is absent */
     bool squares;                 /* one position for each patch of a picture; else num_position_embeddings, if any */
     bool head;                    /* has a head, with unknown tensors, unless vision_use_head is false */
 } vits[] = {
-    {"qwen2_5_vl", NULL, qwen2_5_join, .gated = true, .bias = true, .norms = 1, .frames = 2},
-    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp qwen3_omni_moe qwen3_omni_moe_thinker", NULL, qwen3_join,
+    {"qwen2_5_vl", NULL, QWEN2_5, .gated = true, .bias = true, .norms = 1, .frames = 2},
+    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp qwen3_omni_moe qwen3_omni_moe_thinker", NULL, QWEN3,
      .bias = true, .patch_bias = true, .norms = 2, .frames = 2},
-    {"mistral3", "pixtral", mistral3_join, .gated = true, .norms = 1, .outer = 1, .frames = 1},
-    {"llama4", "llama4_vision_model", llama4_join, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
-    {"internvl_chat", "intern_vit_6b", internvl_join, .bias = true, .patch_bias = true,
+    {"mistral3", "pixtral", MISTRAL3, .gated = true, .norms = 1, .outer = 1, .frames = 1},
+    {"llama4", "llama4_vision_model", LLAMA4, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
+    {"internvl_chat", "intern_vit_6b", INTERNVL, .bias = true, .patch_bias = true,
      .norms = 3, /* the third vector scales the outputs of attention and block */
      .outer = 2, .frames = 1, .squares = true},
-    {"gemma3", "siglip_vision_model", gemma3_join, .bias = true, .patch_bias = true, .norms = 2, .outer = 2,
-     .frames = 1, .squares = true, .head = true},
+    {"gemma3", "siglip_vision_model", GEMMA3, .bias = true, .patch_bias = true, .norms = 2, .outer = 2, .frames = 1,
+     .squares = true, .head = true},
 };
 
 enum { VITS = sizeof vits / sizeof *vits };
@@ -461,7 +442,7 @@ static uint64_t vision_parameters(const kvb_weights_sum *sum)
         const struct vit *t = &vits[i];
         const uint64_t squares = side ? field(vision, "image_size") / side : 0;
         const uint64_t positions = t->squares ? squares * squares : field(vision, "num_position_embeddings");
-        const uint64_t join = t->join(sum, vision, h, wide);
+        const uint64_t join = join_count(t->join, vision, h, wide, sum->hidden);
         const bool whole = h && wide && layers && side && join && (!t->squares || squares) && h <= 1 << 15 &&
                            wide <= 1 << 18 && layers <= 1 << 10 && side <= 1 << 10 && frames <= 16 &&
                            squares <= 1 << 12 && merged_width(vision, h) <= 1 << 20 && (headless || !t->head);

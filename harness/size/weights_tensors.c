@@ -163,12 +163,13 @@ static uint64_t attending_layers(const kvb_weights_sum *sum)
 static void heads_add(kvb_weights_sum *sum, const kvb_weights_family *family, const kvb_sized_group *g)
 {
     const uint64_t h = sum->hidden, q = (uint64_t)g->heads * g->k_dim;
-    const bool bias = sum_flag(sum, family->qkv_bias);
+    const bool bias = sum_flag(sum, family->bias ? family->bias : family->qkv_bias);
     linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, family->gated_q ? 2 * q : q, bias);
     linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->k_dim, bias);
     if (!(g->kind == KVB_SIZED_FULL && sum_flag(sum, family->k_is_v)))
         linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, (uint64_t)g->kv_heads * g->v_dim, bias);
-    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, (uint64_t)g->heads * g->v_dim, h, sum_flag(sum, family->o_bias));
+    linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, (uint64_t)g->heads * g->v_dim, h,
+               sum_flag(sum, family->bias ? family->bias : family->o_bias));
     if (sum_flag(sum, family->head_norm))
         vector_add(sum, KVB_WEIGHTS_NORMS, g->n, 2 * (uint64_t)g->k_dim);
     if (sum_flag(sum, family->row_norm))
@@ -180,7 +181,7 @@ static void latent_add(kvb_weights_sum *sum, const kvb_weights_family *family, c
 {
     const uint64_t h = sum->hidden, heads = g->heads, rank = sum_count_or(sum, "q_lora_rank", 0);
     const uint64_t q = heads * (g->nope_dim + g->rope_dim);
-    const bool bias = sum_flag(sum, family->qkv_bias);
+    const bool bias = sum_flag(sum, family->bias ? family->bias : family->qkv_bias);
     if (rank) {
         linear_add(sum, KVB_WEIGHTS_OTHER, g->n, h, rank, bias);
         vector_add(sum, KVB_WEIGHTS_NORMS, g->n, rank);
@@ -928,155 +929,150 @@ static void phi4flash_mixer(kvb_weights_sum *sum, const kvb_sized_group *g)
 
 /* clang-format off */
 static const kvb_weights_family families[] = {
-    {.names = " llama mistral ministral ministral3 baichuan LlamaForCausalLM MistralForCausalLM ", .norms = 2, .feed = &gated,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " granite GraniteForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .tied = true},
-    {.names = " smollm3 SmolLM3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .tied = true},
-    {.names = " internlm2 InternLM2ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+bias", .o_bias = "+bias"},
-    {.names = " seed_oss SeedOssForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+attention_bias",
+    {.names = "llama mistral ministral ministral3 baichuan LlamaForCausalLM MistralForCausalLM", .norms = 2,
+     .feed = &gated, .bias = "attention_bias"},
+    {.names = "granite GraniteForCausalLM", .norms = 2, .feed = &gated, .bias = "attention_bias", .tied = true},
+    {.names = "smollm3 SmolLM3ForCausalLM", .norms = 2, .feed = &gated, .bias = "attention_bias", .tied = true},
+    {.names = "internlm2 InternLM2ForCausalLM", .norms = 2, .feed = &gated, .bias = "+bias"},
+    {.names = "seed_oss SeedOssForCausalLM", .norms = 2, .feed = &gated, .qkv_bias = "+attention_bias",
      .o_bias = "attention_out_bias"},
-    {.names = " ernie4_5 Ernie4_5ForCausalLM ", .norms = 2, .feed = &gated_use_bias, .qkv_bias = "use_bias",
-     .o_bias = "use_bias", .tied = true},
-    {.names = " ernie4_5_moe Ernie4_5_MoeForCausalLM ", .norms = 2, .feed = &ernie_moe, .qkv_bias = "use_bias",
-     .o_bias = "use_bias", .tied = true, .unknown = "use_bias"},
-    {.names = " chatglm ChatGLMModel ", .norms = 2, .feed = &chatglm, .qkv_bias = "add_qkv_bias",
-     .o_bias = "add_bias_linear"}, /* vLLM's models/chatglm.py */
-    {.names = " internlm InternLMForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+bias", .o_bias = "+bias"},
-    {.names = " orion OrionForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &gated}, /* vLLM's models/orion.py */
-    {.names = " phi-msft ", .norms = 1, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+", .o_bias = "+",
-     .output_bias = "+"},
-    {.names = " lfm2 Lfm2ForCausalLM ", .norms = 2, .mixer = lfm2_add, .head_norm = "+", .tied = true, .extras = lfm2_extras},
-    {.names = " bailing_moe BailingMoeForCausalLM ", .norms = 2, .feed = &bailing, .qkv_bias = "use_qkv_bias",
-     .o_bias = "use_bias", .unknown = "use_bias"}, /* vLLM's models/bailing_moe.py */
-    {.names = " bailing_moe_v2 BailingMoeV2ForCausalLM ", .norms = 2, .feed = &kimi, .qkv_bias = "use_qkv_bias",
-     .o_bias = "use_bias", .head_norm = "!use_qk_norm", .unknown = "use_bias"}, /* the same */
-    {.names = " apertus ApertusForCausalLM ", .norms = 2, .feed = &plain_mlp_bias, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .head_norm = "+", .extras = apertus_extras},
-    {.names = " laguna LagunaForCausalLM ", .norms = 2, .feed = &laguna, .qkv_bias = "qkv_bias", .o_bias = "attention_bias",
-     .head_norm = "+", .extras = gate_extras, .unknown = "swa_attention_sink_enabled"}, /* vLLM's models/laguna.py */
-    {.names = " longcat_flash LongcatFlashForCausalLM LongcatCausalLM ", .norms = 2, .feed = &longcat,
-     .qkv_bias = "attention_bias", .extras = longcat_extras},
-    {.names = " dots1 Dots1ForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .head_norm = "+"},
-    {.names = " exaone4 exaone4_5_text Exaone4ForCausalLM ", .norms = 2, .feed = &gated, .head_norm = "+"},
-    {.names = " olmo2 olmo3 Olmo2ForCausalLM Olmo3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .row_norm = "+"},
-    {.names = " olmoe OlmoeForCausalLM ", .norms = 2, .feed = &mixtral, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .row_norm = "+"},
-    {.names = " olmo OlmoForCausalLM ", .norms = 0, .feed = &gated, .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " mixtral MixtralForCausalLM ", .norms = 2, .feed = &mixtral},
-    {.names = " granitemoe GraniteMoeForCausalLM ", .norms = 2, .feed = &granite_moe, .tied = true,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " qwen2 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text mimo Qwen2ForCausalLM MiMoForCausalLM ", .mtp = true, .norms = 2, .feed = &gated, .qkv_bias = "+"},
-    {.names = " qwen3 qwen3_vl_text Qwen3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .head_norm = "+"},
-    {.names = " qwen2_moe Qwen2MoeForCausalLM ", .norms = 2, .feed = &qwen_shared, .qkv_bias = "+qkv_bias"},
-    {.names = " qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text Qwen3MoeForCausalLM ", .norms = 2, .feed = &qwen_moe,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+"},
-    {.names = " qwen3_next qwen3_5_moe_text qwen3_5_moe Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration ", .mtp = true, .norms = 2,
-     .feed = &qwen_shared, .mixer = delta_net_add, .qkv_bias = "attention_bias", .o_bias = "attention_bias",
-     .head_norm = "+", .gated_q = true},
-    {.names = " qwen3_5_text qwen3_5 Qwen3_5ForConditionalGeneration ", .mtp = true, .norms = 2, .feed = &gated,
-     .mixer = delta_net_add, .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+", .gated_q = true},
-    {.names = " phi3 phi4mm Phi3ForCausalLM Phi4MMForCausalLM ", .norms = 2, .feed = &gated},
-    {.names = " phi PhiForCausalLM ", .norms = 1, .norm_bias = "+", .feed = &plain, .qkv_bias = "+", .o_bias = "+",
-     .output_bias = "+", .unknown = "qk_layernorm"},
-    {.names = " phimoe PhimoeForCausalLM PhiMoEForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &mixtral,
-     .qkv_bias = "!attention_bias", .o_bias = "!attention_bias", .output_bias = "!lm_head_bias"},
-    {.names = " gpt2 GPT2LMHeadModel ", .norms = 2, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+", .o_bias = "+",
-     .positions = "n_positions", .tied = true, .unknown = "add_cross_attention"},
-    {.names = " gpt_bigcode GPTBigCodeForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+",
-     .o_bias = "+", .positions = "n_positions", .tied = true},
-    {.names = " gpt_neox GPTNeoXForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &plain, .qkv_bias = "+attention_bias",
-     .o_bias = "+attention_bias"},
-    {.names = " gptj GPTJForCausalLM ", .norms = 1, .norm_bias = "+", .feed = &plain_4, .output_bias = "+"},
-    {.names = " bloom BloomForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+", .o_bias = "+",
-     .tied = true, .extras = bloom_extras},
-    {.names = " falcon RefinedWebModel RefinedWeb FalconForCausalLM ", .norms = 1, .norm_bias = "+", .feed = &falcon,
-     .qkv_bias = "bias", .o_bias = "bias", .tied = true, .extras = falcon_extras},
-    {.names = " starcoder2 Starcoder2ForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &plain_use_bias,
-     .qkv_bias = "+use_bias", .o_bias = "+use_bias", .tied = true},
-    {.names = " stablelm StableLmForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &gated, .qkv_bias = "use_qkv_bias",
-     .unknown = "use_parallel_residual qk_layernorm"},
-    {.names = " nemotron NemotronForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &plain_mlp_bias,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " cohere CohereForCausalLM ", .norms = 1, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .row_norm = "use_qk_norm", .tied = true},
-    {.names = " cohere2 Cohere2ForCausalLM ", .norms = 1, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .tied = true},
-    {.names = " gemma GemmaForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .tied = true},
-    {.names = " gemma2 Gemma2ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias", .tied = true},
-    {.names = " gemma3_text gemma3 Gemma3ForCausalLM Gemma3ForConditionalGeneration ", .norms = 4, .feed = &gated,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+", .tied = true},
-    {.names = " gemma3n_text gemma3n Gemma3nForCausalLM Gemma3nForConditionalGeneration ", .norms = 4, .feed = &gated,
-     .head_norm = "+", .tied = true, .extras = gemma3n_extras},
-    {.names = " gemma4_text gemma4 Gemma4ForCausalLM Gemma4ForConditionalGeneration ", .norms = 4, .feed = &gemma4,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+", .k_is_v = "attention_k_eq_v", .tied = true,
-     .extras = gemma4_extras, .unknown = "num_kv_shared_layers use_double_wide_mlp"},
-    {.names = " gpt_oss GptOssForCausalLM ", .norms = 2, .feed = &gpt_oss, .qkv_bias = "+", .o_bias = "+",
-     .extras = gpt_oss_extras},
-    {.names = " llama4_text llama4 Llama4ForCausalLM Llama4ForConditionalGeneration ", .norms = 2, .feed = &llama4,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " deepseek_v2 DeepseekV2ForCausalLM ", .norms = 2, .feed = &deepseek_v2, .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v3 kimi_k2 kimi_k25 glm4_moe_lite DeepseekV3ForCausalLM ", .mtp = true, .norms = 2, .feed = &deepseek_v3,
-     .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM ", .mtp = true, .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
-    {.names = " glm4_moe Glm4MoeForCausalLM ", .mtp = true, .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias",
-     .head_norm = "!use_qk_norm"},
-    {.names = " glm4v_moe_text ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias"},
-    {.names = " glm4 glm4v_text Glm4ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},
-    {.names = " mimo_v2_flash MiMoV2FlashForCausalLM ", .norms = 2, .feed = &mimo_v2, .qkv_bias = "attention_bias",
-     .unknown = "add_full_attention_sink_bias"}, /* vLLM's models/mimo_v2_flash.py, without 39 x 64 sinks */
-    {.names = " step3p5 Step3p5ForCausalLM ", .norms = 2, .feed = &step3p5, .qkv_bias = "qkv_bias", .head_norm = "+",
-     .extras = gate_extras}, /* vLLM's models/step3p5.py */
-    {.names = " whisper WhisperForConditionalGeneration ", .norms = 3, .norm_bias = "+", .feed = &whisper,
-     .positions = "max_target_positions", .extras = whisper_extras, .shares_attention = true, .tied = true},
-    {.names = " minimax_m2 MiniMaxM2ForCausalLM ", .norms = 2, .feed = &minimax_m2, .row_norm = "!use_qk_norm"},
-    {.names = " minimax minimax_text_01 MiniMaxForCausalLM MiniMaxText01ForCausalLM ", .norms = 2, .feed = &mixtral,
-     .mixer = lightning_add, .unknown = "shared_intermediate_size"},
-    {.names = " kimi_linear KimiLinearForCausalLM ", .norms = 2, .feed = &kimi, .mixer = kimi_delta_add, .extras = kimi_extras},
-    {.names = " minimax_m3 MiniMaxM3ForCausalLM MiniMaxM3SparseForCausalLM ", .norms = 2, .feed = &minimax_m3, .head_norm = "+",
-     .extras = minimax_m3_extras},
-    {.names = " inkling_text inkling_model inkling_mm_model InklingForCausalLM ", .norms = 2, .feed = &inkling, .head_norm = "+",
-     .extras = inkling_extras},
-    {.names = " deepseek_v4 DeepseekV4ForCausalLM ", .norms = 2, .feed = &deepseek_v4, .extras = deepseek_v4_extras,
-     .shares_attention = true},
-    {.names = " glm5_next Glm5NextForCausalLM ", .norms = 2, .feed = &deepseek_v3, .mixer = kimi_delta_add,
-     .extras = glm5_next_extras},
-    {.names = " qwen4_exp_text qwen4_exp Qwen4ExpForCausalLM Qwen4ExpForConditionalGeneration ", .feed = &qwen_shared,
-     .mixer = delta_net_add, .head_norm = "+", .gated_q = true, .extras = qwen4_exp_extras},
-    {.names = " phi4flash Phi4FlashForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &gated, .qkv_bias = "+", .o_bias = "+",
-     .mixer = phi4flash_mixer},
-    {.names = " mamba falcon_mamba MambaForCausalLM FalconMambaForCausalLM ", .norms = 1, .mixer = mamba1_add, .tied = true},
-    {.names = " mamba2 Mamba2ForCausalLM ", .norms = 1, .mixer = mamba2_add},
-    {.names = " jamba JambaForCausalLM ", .norms = 2, .feed = &jamba, .mixer = jamba_add},
-    {.names = " bamba BambaForCausalLM ", .norms = 2, .feed = &gated, .mixer = mamba2_add, .qkv_bias = "attention_bias",
-     .o_bias = "attention_bias"},
-    {.names = " granitemoehybrid GraniteMoeHybridForCausalLM ", .norms = 2, .feed = &granite_hybrid,
-     .mixer = mamba2_add, .qkv_bias = "attention_bias", .o_bias = "attention_bias", .tied = true},
-    {.names = " falcon_h1 FalconH1ForCausalLM ", .norms = 2, .feed = &gated, .mixer = mamba2_add,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " nemotron_h NemotronHForCausalLM ", .norms = 1, .feed = &nemotron_h, .mixer = mamba2_add,
-     .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " zamba2 Zamba2ForCausalLM ", .norms = 1, .mixer = mamba2_add, .extras = zamba2_extras, .shares_attention = true,
+    {.names = "ernie4_5 Ernie4_5ForCausalLM", .norms = 2, .feed = &gated_use_bias, .bias = "use_bias",
      .tied = true},
-    {.names = " nemotron-nas DeciLMForCausalLM ", .norms = 0, .qkv_bias = "attention_bias", .o_bias = "attention_bias",
-     .extras = deci_extras}, /* modeling_decilm.py of nvidia/Llama-3_3-Nemotron-Super-49B-v1 */
-    {.names = " rwkv RwkvForCausalLM ", .unknown = "head_size", .mixer = rwkv4_add},
-    {.names = " rwkv5 Rwkv5ForCausalLM ", .mixer = rwkv5_add},
+    {.names = "ernie4_5_moe Ernie4_5_MoeForCausalLM", .norms = 2, .feed = &ernie_moe, .bias = "use_bias",
+     .tied = true, .unknown = "use_bias"},
+    {.names = "chatglm ChatGLMModel", .norms = 2, .feed = &chatglm, .qkv_bias = "add_qkv_bias",
+     .o_bias = "add_bias_linear"}, /* vLLM's models/chatglm.py */
+    {.names = "internlm InternLMForCausalLM", .norms = 2, .feed = &gated, .bias = "+bias"},
+    {.names = "orion OrionForCausalLM", .norms = 2, .norm_bias = "+", .feed = &gated}, /* vLLM's models/orion.py */
+    {.names = "phi-msft", .norms = 1, .norm_bias = "+", .feed = &plain_4, .bias = "+", .output_bias = "+"},
+    {.names = "lfm2 Lfm2ForCausalLM", .norms = 2, .mixer = lfm2_add, .head_norm = "+", .tied = true,
+     .extras = lfm2_extras},
+    {.names = "bailing_moe BailingMoeForCausalLM", .norms = 2, .feed = &bailing, .qkv_bias = "use_qkv_bias",
+     .o_bias = "use_bias", .unknown = "use_bias"}, /* vLLM's models/bailing_moe.py */
+    {.names = "bailing_moe_v2 BailingMoeV2ForCausalLM", .norms = 2, .feed = &kimi, .qkv_bias = "use_qkv_bias",
+     .o_bias = "use_bias", .head_norm = "!use_qk_norm", .unknown = "use_bias"}, /* the same */
+    {.names = "apertus ApertusForCausalLM", .norms = 2, .feed = &plain_mlp_bias, .bias = "attention_bias",
+     .head_norm = "+", .extras = apertus_extras},
+    {.names = "laguna LagunaForCausalLM", .norms = 2, .feed = &laguna, .qkv_bias = "qkv_bias",
+     .o_bias = "attention_bias", .head_norm = "+", .extras = gate_extras, .unknown = "swa_attention_sink_enabled"},
+     /* vLLM's models/laguna.py */
+    {.names = "longcat_flash LongcatFlashForCausalLM LongcatCausalLM", .norms = 2, .feed = &longcat,
+     .qkv_bias = "attention_bias", .extras = longcat_extras},
+    {.names = "dots1 Dots1ForCausalLM", .norms = 2, .feed = &deepseek_v3, .bias = "attention_bias",
+     .head_norm = "+"},
+    {.names = "exaone4 exaone4_5_text Exaone4ForCausalLM", .norms = 2, .feed = &gated, .head_norm = "+"},
+    {.names = "olmo2 olmo3 Olmo2ForCausalLM Olmo3ForCausalLM", .norms = 2, .feed = &gated, .bias = "attention_bias",
+     .row_norm = "+"},
+    {.names = "olmoe OlmoeForCausalLM", .norms = 2, .feed = &mixtral, .bias = "attention_bias", .row_norm = "+"},
+    {.names = "olmo OlmoForCausalLM", .norms = 0, .feed = &gated, .bias = "attention_bias"},
+    {.names = "mixtral MixtralForCausalLM", .norms = 2, .feed = &mixtral},
+    {.names = "granitemoe GraniteMoeForCausalLM", .norms = 2, .feed = &granite_moe, .tied = true,
+     .bias = "attention_bias"},
+    {.names = "qwen2 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text mimo Qwen2ForCausalLM MiMoForCausalLM",
+     .mtp = true, .norms = 2, .feed = &gated, .qkv_bias = "+"},
+    {.names = "qwen3 qwen3_vl_text Qwen3ForCausalLM", .norms = 2, .feed = &gated, .bias = "attention_bias",
+     .head_norm = "+"},
+    {.names = "qwen2_moe Qwen2MoeForCausalLM", .norms = 2, .feed = &qwen_shared, .qkv_bias = "+qkv_bias"},
+    {.names = "qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text Qwen3MoeForCausalLM", .norms = 2, .feed = &qwen_moe,
+     .bias = "attention_bias", .head_norm = "+"},
+    {.names = "qwen3_next qwen3_5_moe_text qwen3_5_moe Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration",
+     .mtp = true, .norms = 2, .feed = &qwen_shared, .mixer = delta_net_add, .bias = "attention_bias", .head_norm = "+",
+     .gated_q = true},
+    {.names = "qwen3_5_text qwen3_5 Qwen3_5ForConditionalGeneration", .mtp = true, .norms = 2, .feed = &gated,
+     .mixer = delta_net_add, .bias = "attention_bias", .head_norm = "+", .gated_q = true},
+    {.names = "phi3 phi4mm Phi3ForCausalLM Phi4MMForCausalLM", .norms = 2, .feed = &gated},
+    {.names = "phi PhiForCausalLM", .norms = 1, .norm_bias = "+", .feed = &plain, .bias = "+", .output_bias = "+",
+     .unknown = "qk_layernorm"},
+    {.names = "phimoe PhimoeForCausalLM PhiMoEForCausalLM", .norms = 2, .norm_bias = "+", .feed = &mixtral,
+     .bias = "!attention_bias", .output_bias = "!lm_head_bias"},
+    {.names = "gpt2 GPT2LMHeadModel", .norms = 2, .norm_bias = "+", .feed = &plain_4, .bias = "+",
+     .positions = "n_positions", .tied = true, .unknown = "add_cross_attention"},
+    {.names = "gpt_bigcode GPTBigCodeForCausalLM", .norms = 2, .norm_bias = "+", .feed = &plain_4, .bias = "+",
+     .positions = "n_positions", .tied = true},
+    {.names = "gpt_neox GPTNeoXForCausalLM", .norms = 2, .norm_bias = "+", .feed = &plain,
+     .bias = "+attention_bias"},
+    {.names = "gptj GPTJForCausalLM", .norms = 1, .norm_bias = "+", .feed = &plain_4, .output_bias = "+"},
+    {.names = "bloom BloomForCausalLM", .norms = 2, .norm_bias = "+", .feed = &plain_4, .bias = "+", .tied = true,
+     .extras = bloom_extras},
+    {.names = "falcon RefinedWebModel RefinedWeb FalconForCausalLM", .norms = 1, .norm_bias = "+", .feed = &falcon,
+     .bias = "bias", .tied = true, .extras = falcon_extras},
+    {.names = "starcoder2 Starcoder2ForCausalLM", .norms = 2, .norm_bias = "+", .feed = &plain_use_bias,
+     .bias = "+use_bias", .tied = true},
+    {.names = "stablelm StableLmForCausalLM", .norms = 2, .norm_bias = "+", .feed = &gated,
+     .qkv_bias = "use_qkv_bias", .unknown = "use_parallel_residual qk_layernorm"},
+    {.names = "nemotron NemotronForCausalLM", .norms = 2, .norm_bias = "+", .feed = &plain_mlp_bias,
+     .bias = "attention_bias"},
+    {.names = "cohere CohereForCausalLM", .norms = 1, .feed = &gated, .bias = "attention_bias",
+     .row_norm = "use_qk_norm", .tied = true},
+    {.names = "cohere2 Cohere2ForCausalLM", .norms = 1, .feed = &gated, .bias = "attention_bias", .tied = true},
+    {.names = "gemma GemmaForCausalLM", .norms = 2, .feed = &gated, .bias = "attention_bias", .tied = true},
+    {.names = "gemma2 Gemma2ForCausalLM", .norms = 4, .feed = &gated, .bias = "attention_bias", .tied = true},
+    {.names = "gemma3_text gemma3 Gemma3ForCausalLM Gemma3ForConditionalGeneration", .norms = 4, .feed = &gated,
+     .bias = "attention_bias", .head_norm = "+", .tied = true},
+    {.names = "gemma3n_text gemma3n Gemma3nForCausalLM Gemma3nForConditionalGeneration", .norms = 4, .feed = &gated,
+     .head_norm = "+", .tied = true, .extras = gemma3n_extras},
+    {.names = "gemma4_text gemma4 Gemma4ForCausalLM Gemma4ForConditionalGeneration", .norms = 4, .feed = &gemma4,
+     .bias = "attention_bias", .head_norm = "+", .k_is_v = "attention_k_eq_v", .tied = true, .extras = gemma4_extras,
+     .unknown = "num_kv_shared_layers use_double_wide_mlp"},
+    {.names = "gpt_oss GptOssForCausalLM", .norms = 2, .feed = &gpt_oss, .bias = "+", .extras = gpt_oss_extras},
+    {.names = "llama4_text llama4 Llama4ForCausalLM Llama4ForConditionalGeneration", .norms = 2, .feed = &llama4,
+     .bias = "attention_bias"},
+    {.names = "deepseek_v2 DeepseekV2ForCausalLM", .norms = 2, .feed = &deepseek_v2, .qkv_bias = "attention_bias"},
+    {.names = "deepseek_v3 kimi_k2 kimi_k25 glm4_moe_lite DeepseekV3ForCausalLM", .mtp = true, .norms = 2,
+     .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
+    {.names = "deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM", .mtp = true, .norms = 2,
+     .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
+    {.names = "glm4_moe Glm4MoeForCausalLM", .mtp = true, .norms = 2, .feed = &deepseek_v3,
+     .qkv_bias = "!attention_bias", .head_norm = "!use_qk_norm"},
+    {.names = "glm4v_moe_text", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias"},
+    {.names = "glm4 glm4v_text Glm4ForCausalLM", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},
+    {.names = "mimo_v2_flash MiMoV2FlashForCausalLM", .norms = 2, .feed = &mimo_v2, .qkv_bias = "attention_bias",
+     .unknown = "add_full_attention_sink_bias"}, /* vLLM's models/mimo_v2_flash.py, without 39 x 64 sinks */
+    {.names = "step3p5 Step3p5ForCausalLM", .norms = 2, .feed = &step3p5, .qkv_bias = "qkv_bias", .head_norm = "+",
+     .extras = gate_extras}, /* vLLM's models/step3p5.py */
+    {.names = "whisper WhisperForConditionalGeneration", .norms = 3, .norm_bias = "+", .feed = &whisper,
+     .positions = "max_target_positions", .extras = whisper_extras, .shares_attention = true, .tied = true},
+    {.names = "minimax_m2 MiniMaxM2ForCausalLM", .norms = 2, .feed = &minimax_m2, .row_norm = "!use_qk_norm"},
+    {.names = "minimax minimax_text_01 MiniMaxForCausalLM MiniMaxText01ForCausalLM", .norms = 2, .feed = &mixtral,
+     .mixer = lightning_add, .unknown = "shared_intermediate_size"},
+    {.names = "kimi_linear KimiLinearForCausalLM", .norms = 2, .feed = &kimi, .mixer = kimi_delta_add,
+     .extras = kimi_extras},
+    {.names = "minimax_m3 MiniMaxM3ForCausalLM MiniMaxM3SparseForCausalLM", .norms = 2, .feed = &minimax_m3,
+     .head_norm = "+", .extras = minimax_m3_extras},
+    {.names = "inkling_text inkling_model inkling_mm_model InklingForCausalLM", .norms = 2, .feed = &inkling,
+     .head_norm = "+", .extras = inkling_extras},
+    {.names = "deepseek_v4 DeepseekV4ForCausalLM", .norms = 2, .feed = &deepseek_v4, .extras = deepseek_v4_extras,
+     .shares_attention = true},
+    {.names = "glm5_next Glm5NextForCausalLM", .norms = 2, .feed = &deepseek_v3, .mixer = kimi_delta_add,
+     .extras = glm5_next_extras},
+    {.names = "qwen4_exp_text qwen4_exp Qwen4ExpForCausalLM Qwen4ExpForConditionalGeneration", .feed = &qwen_shared,
+     .mixer = delta_net_add, .head_norm = "+", .gated_q = true, .extras = qwen4_exp_extras},
+    {.names = "phi4flash Phi4FlashForCausalLM", .norms = 2, .norm_bias = "+", .feed = &gated, .bias = "+",
+     .mixer = phi4flash_mixer},
+    {.names = "mamba falcon_mamba MambaForCausalLM FalconMambaForCausalLM", .norms = 1, .mixer = mamba1_add,
+     .tied = true},
+    {.names = "mamba2 Mamba2ForCausalLM", .norms = 1, .mixer = mamba2_add},
+    {.names = "jamba JambaForCausalLM", .norms = 2, .feed = &jamba, .mixer = jamba_add},
+    {.names = "bamba BambaForCausalLM", .norms = 2, .feed = &gated, .mixer = mamba2_add, .bias = "attention_bias"},
+    {.names = "granitemoehybrid GraniteMoeHybridForCausalLM", .norms = 2, .feed = &granite_hybrid,
+     .mixer = mamba2_add, .bias = "attention_bias", .tied = true},
+    {.names = "falcon_h1 FalconH1ForCausalLM", .norms = 2, .feed = &gated, .mixer = mamba2_add,
+     .bias = "attention_bias"},
+    {.names = "nemotron_h NemotronHForCausalLM", .norms = 1, .feed = &nemotron_h, .mixer = mamba2_add,
+     .bias = "attention_bias"},
+    {.names = "zamba2 Zamba2ForCausalLM", .norms = 1, .mixer = mamba2_add, .extras = zamba2_extras,
+     .shares_attention = true, .tied = true},
+    {.names = "nemotron-nas DeciLMForCausalLM", .norms = 0, .bias = "attention_bias", .extras = deci_extras},
+     /* modeling_decilm.py of nvidia/Llama-3_3-Nemotron-Super-49B-v1 */
+    {.names = "rwkv RwkvForCausalLM", .unknown = "head_size", .mixer = rwkv4_add},
+    {.names = "rwkv5 Rwkv5ForCausalLM", .mixer = rwkv5_add},
 };
 /* clang-format on */
 
 static const kvb_weights_family *named(const char *name)
 {
-    char word[96];
-    snprintf(word, sizeof word, " %s ", name);
-    for (size_t i = 0; *name && i < sizeof families / sizeof *families; i++)
-        if (strstr(families[i].names, word))
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (kvb_names_have(families[i].names, name))
             return &families[i];
     return NULL;
 }
@@ -1103,13 +1099,12 @@ void kvb_sum_run(kvb_weights_sum *sum)
                      sum->model->architecture ? sum->model->architecture : "");
         return;
     }
-    for (const char *at = family->unknown ? family->unknown : ""; *at; at += strspn(at, " ")) {
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+    for (const char *rest = family->unknown ? family->unknown : ""; *rest;) {
+        char name[KVB_NAME_BYTES];
+        rest = kvb_names_next(rest, name);
         const json_t *value = kvb_sum_find(sum, name);
         if (value && !json_is_false(value) && !(json_is_integer(value) && json_integer_value(value) == 0))
             kvb_sum_stop(sum, -ENOENT, "%s brings tensors that are not known", name);
-        at += strcspn(at, " ");
     }
     const uint64_t h = sum->hidden = sum_count(sum, "hidden_size n_embd d_model");
     sum->layers = sum->model->n_layers;

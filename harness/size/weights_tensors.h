@@ -78,10 +78,10 @@ typedef struct kvb_weights_feed {
 } kvb_weights_feed;
 
 typedef struct kvb_weights_family {
-    const char *names; /* values of model_type, then architectures; each with a blank on both sides */
+    const char *names; /* values of model_type, then architectures, separated by spaces */
     bool tied;         /* output and embedding are tied if tie_word_embeddings is absent */
     unsigned norms;    /* vectors of `hidden` in a layer */
-    const char *norm_bias, *qkv_bias, *o_bias, *output_bias; /* rules */
+    const char *norm_bias, *bias, *qkv_bias, *o_bias, *output_bias; /* rules; bias: of q, k, v and o */
     const char *head_norm, *row_norm; /* rules: q and k are normalised, with weights for one head or for all heads */
     const char *positions;            /* field: entries of a learned table of positions; NULL: none */
     const kvb_weights_feed *feed;     /* NULL: none */
