@@ -238,14 +238,12 @@ typedef struct grid {
     const char *cells[COLUMNS_MOST];
     char texts[COLUMNS_MOST][TEXT_CELL];
     size_t n;
-    int error;
 } grid;
 
 /* headings: end with NULL. */
 static void grid_begin(grid *g, const char *const *headings)
 {
     *g = (grid){.table = kvb_table_new(headings)};
-    g->error = g->table ? 0 : -ENOMEM;
 }
 
 __attribute__((format(printf, 2, 3))) static void cell_put(grid *g, const char *format, ...)
@@ -266,31 +264,29 @@ static void bytes_put(grid *g, uint64_t bytes)
     cell_put(g, "%s", kvb_bytes_text((double)bytes).text);
 }
 
-/* The same, but nothing for 0. */
-static void some_put(grid *g, uint64_t bytes)
-{
-    cell_put(g, "%s", bytes ? kvb_bytes_text((double)bytes).text : "");
-}
-
 static void row_end(grid *g)
 {
-    if (!g->error)
-        g->error = kvb_table_row(g->table, g->cells);
+    kvb_table_row(g->table, g->cells);
     g->n = 0;
 }
 
-/* Prints the table without empty columns. */
-static int grid_end(grid *g, kvb_table_format format, FILE *out)
+/* Prints the table without empty columns, and frees it. */
+static int section_end(kvb_table *table, kvb_table_format format, FILE *out)
 {
-    if (!g->error)
-        kvb_table_drop_empty(g->table);
-    if (format == KVB_TABLE_HTML)
-        fputs("<div class=\"scroll\" tabindex=\"0\">\n", out);
-    if (!g->error)
-        g->error = kvb_table_print(g->table, format, out);
-    kvb_table_free(g->table);
-    fputs(format == KVB_TABLE_HTML ? "</div>\n" : "\n", out);
-    return g->error;
+    const bool page = format == KVB_TABLE_HTML;
+
+    if (table)
+        kvb_table_drop_empty(table);
+    fputs(page ? "<div class=\"scroll\" tabindex=\"0\">\n" : "", out);
+    int error = kvb_table_end(table, format, out);
+    fputs(page ? "</div>\n" : "\n", out);
+    return error;
+}
+
+/* Bytes; "" for 0. */
+static kvb_number some_text(uint64_t bytes)
+{
+    return bytes ? kvb_bytes_text((double)bytes) : (kvb_number){""};
 }
 
 /* Prints a paragraph, in lines of the page's width. */
@@ -376,74 +372,65 @@ static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, k
         row_end(&g);
     }
     paragraph_print("What the context takes (KV rows, recurrent states), by engine:", format, out);
-    return grid_end(&g, format, out);
+    return section_end(g.table, format, out);
 }
 
 /* Prints the exact bytes of one more token and one more sequence, at the longest context. */
 static int growth_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
-    grid g;
+    kvb_table *table = kvb_table_new((const char *const[]){"engine", ">a token", ">a sequence", NULL});
 
-    grid_begin(&g, (const char *const[]){"engine", ">a token", ">a sequence", NULL});
-    for (const kvb_size_row *r = rows + n - engines; r < rows + n; r++) {
-        if (r->error)
-            continue;
-        cell_put(&g, "%s", r->engine->name);
-        cell_put(&g, "%s B", kvb_whole_text((uint64_t)r->size.held.bytes_per_token).text);
-        cell_put(&g, "%s B", kvb_whole_text(r->size.held.fixed_bytes_per_sequence).text);
-        row_end(&g);
-    }
+    for (const kvb_size_row *r = rows + n - engines; r < rows + n; r++)
+        if (!r->error)
+            kvb_table_put(table, "%s\t%s B\t%s B", r->engine->name,
+                          kvb_whole_text((uint64_t)r->size.held.bytes_per_token).text,
+                          kvb_whole_text(r->size.held.fixed_bytes_per_sequence).text);
     paragraph_print("A token: what one more of a long sequence takes; a sequence: what each has besides, its windows "
                     "when full, and its states:",
                     format, out);
-    return grid_end(&g, format, out);
+    return section_end(table, format, out);
 }
 
-static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, const char *own)
+/* own: is it the model's or the engine's own limit? */
+static kvb_number limit_text(const kvb_size_row *r, uint64_t limit, bool own)
 {
+    kvb_number number = {""};
+
     if (!r->size.budget_bytes || !r->terms.weights_known)
-        cell_put(g, "%s", "");
-    else if (r->size.weight_bytes > r->size.budget_bytes) /* a note explains it */
-        cell_put(g, "-");
-    else if (limit == KVB_SIZE_UNBOUNDED)
-        cell_put(g, "unbounded");
-    else
-        cell_put(g, "%" PRIu64 "%s", limit, own);
+        return number;
+    if (r->size.weight_bytes > r->size.budget_bytes) /* a note explains it */
+        return (kvb_number){"-"};
+    if (limit == KVB_SIZE_UNBOUNDED)
+        return (kvb_number){"unbounded"};
+    snprintf(number.text, sizeof number.text, "%" PRIu64 "%s", limit, own ? " (all)" : "");
+    return number;
 }
 
 /* Prints all parts of one rank. */
 static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format format, FILE *out)
 {
-    grid g;
+    kvb_table *table =
+        kvb_table_new((const char *const[]){"engine", ">context", ">sequences", ">KV", ">states", ">draft", ">beside",
+                                            ">total", ">longest", ">most", ">stage", NULL});
 
-    grid_begin(&g, (const char *const[]){"engine", ">context", ">sequences", ">KV", ">states", ">draft", ">beside",
-                                         ">total", ">longest", ">most", ">stage", NULL});
     for (const kvb_size_row *r = rows; r < rows + n; r++) {
+        const kvb_size *size = &r->size;
+
         if (r->error)
             continue;
-        cell_put(&g, "%s", r->engine->name);
-        cell_put(&g, "%" PRIu64, r->ask.context);
-        cell_put(&g, "%" PRIu64, r->ask.sequences);
-        bytes_put(&g, r->size.held.kv_bytes);
-        some_put(&g, r->size.held.state_bytes);
-        some_put(&g, r->size.draft_bytes);
-        bytes_put(&g, r->size.activation_bytes + r->size.runtime_bytes + r->size.margin_bytes);
-        if (r->terms.weights_known)
-            bytes_put(&g, r->size.total_bytes);
-        else
-            cell_put(&g, "?");
-        limit_put(&g, r, r->size.max_context, r->size.at_model_limit ? " (all)" : "");
-        limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
-        if (r->size.stage)
-            cell_put(&g, "%" PRIu64, r->size.stage);
-        else
-            cell_put(&g, "%s", "");
-        row_end(&g);
+        kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 "\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r->engine->name,
+                      r->ask.context, r->ask.sequences, kvb_bytes_text((double)size->held.kv_bytes).text,
+                      some_text(size->held.state_bytes).text, some_text(size->draft_bytes).text,
+                      kvb_bytes_text((double)(size->activation_bytes + size->runtime_bytes + size->margin_bytes)).text,
+                      r->terms.weights_known ? kvb_bytes_text((double)size->total_bytes).text : "?",
+                      limit_text(r, size->max_context, size->at_model_limit).text,
+                      limit_text(r, size->max_sequences, size->at_engine_limit).text,
+                      size->stage ? kvb_whole_text(size->stage).text : "");
     }
     paragraph_print("All of it, with the weights. Beside: activations, runtime, margin. Longest, most: the context and "
                     "the number of sequences that still fit:",
                     format, out);
-    return grid_end(&g, format, out);
+    return section_end(table, format, out);
 }
 
 /* Prints totals: a row for each engine and context, a column for each number of sequences. */
@@ -469,7 +456,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
             if (r->error)
                 continue;
             cell_put(&g, "%s", i == e ? r->engine->name : "");
-            some_put(&g, i == e ? r->size.budget_bytes : 0);
+            cell_put(&g, "%s", some_text(i == e ? r->size.budget_bytes : 0).text);
             cell_put(&g, "%" PRIu64, r->ask.context);
             for (size_t c = 0; c < counts; c++) {
                 const kvb_size_row *cell = &rows[i + c * engines];
@@ -483,7 +470,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
                 else
                     cell_put(&g, "%s%s", mark, kvb_bytes_text((double)cell->size.total_bytes).text);
             }
-            limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
+            cell_put(&g, "%s", limit_text(r, r->size.max_sequences, r->size.at_engine_limit).text);
             row_end(&g);
         }
     paragraph_print(
@@ -494,7 +481,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
               "much; !: does not fit:"
             : "All but the weights, by context and sequences:",
         format, out);
-    return grid_end(&g, format, out);
+    return section_end(g.table, format, out);
 }
 
 /* ---- notes ------------------------------------------------------------------------------------------------------- */
