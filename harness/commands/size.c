@@ -312,18 +312,17 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms)
  * have. */
 static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 {
-    static const uint64_t usual[] = {4096, 32768, 131072};
-    enum { USUAL = sizeof usual / sizeof *usual };
+    char why[256];
+    int error = kvb_numbers_parse("4k,32k,128k", numbers, why, sizeof why);
+    size_t n = 0;
 
-    *numbers = (kvb_size_numbers){.at = malloc(sizeof usual)};
-    if (!numbers->at)
-        return -ENOMEM;
-    for (size_t i = 0; i < USUAL; i++)
-        if (!m->max_context || usual[i] <= m->max_context)
-            numbers->at[numbers->n++] = usual[i];
-    if (!numbers->n)
-        numbers->at[numbers->n++] = m->max_context;
-    return 0;
+    for (size_t i = 0; i < numbers->n; i++)
+        if (!m->max_context || numbers->at[i] <= m->max_context)
+            numbers->at[n++] = numbers->at[i];
+    if (!error && !n)
+        numbers->at[n++] = m->max_context;
+    numbers->n = n;
+    return error;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
