@@ -316,54 +316,51 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o, kvb_s
 
 /* ---- the comparison ---------------------------------------------------------------------------------------------- */
 
-/* The predicted size of a part; below 0: no rule predicts it. *step: the rounding of its basis. */
-static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logged_key part, double *step)
+/* The predicted size of a part (below 0: no rule predicts it), the rounding of its basis, and the rule or its source. */
+typedef struct prediction {
+    double bytes, step;
+    const char *rule;
+} prediction;
+
+static prediction predict(const kvb_logged *log, const kvb_size_row *row, kvb_logged_key part)
 {
     const bool vllm = strcmp(log->engine, "vllm") == 0;
     const double requests = vllm && log->at[KVB_LOGGED_REQUESTS].there ? log->at[KVB_LOGGED_REQUESTS].value : 1;
     const double rows = (double)row->size.held.kv_bytes, states = (double)row->size.held.state_bytes;
+    prediction p = {-1, 0, "no rule"};
 
-    *step = 0;
-    switch (part) {
+    switch (row->error ? KVB_LOGGED_PARTS : part) {
     case KVB_LOGGED_WEIGHTS:
-        return row->terms.weights_known ? (double)row->size.weight_bytes : -1;
+        p.bytes = row->terms.weights_known ? (double)row->size.weight_bytes : -1;
+        p.rule = *row->terms.weights_why ? row->terms.weights_why
+                                         : "tensors of the config as published; --weights FILE for others";
+        break;
     case KVB_LOGGED_KV:
-        if (requests != 1)
-            *step = (rows + states) * log->at[KVB_LOGGED_REQUESTS].step;
-        return vllm ? (rows + states) * requests : rows;
+        p.bytes = vllm ? (rows + states) * requests : rows;
+        p.step = requests != 1 ? (rows + states) * log->at[KVB_LOGGED_REQUESTS].step : 0;
+        p.rule = row->engine->source;
+        break;
     case KVB_LOGGED_STATES:
-        return vllm ? -1 : states;
-    case KVB_LOGGED_ACTIVATIONS:
-        return strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes; /* SGLang: a reserve */
+        p.bytes = vllm ? -1 : states;
+        p.rule = row->engine->source;
+        break;
+    case KVB_LOGGED_ACTIVATIONS: /* SGLang: a reserve */
+        p.bytes = strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes;
+        p.rule = row->engine->beside_source ? row->engine->beside_source : "at least what one layer needs";
+        break;
     case KVB_LOGGED_LOGITS: /* llama-context.cpp, output_reserve: a token of each sequence, or n_outputs_max */
-        return 4.0 * row->model->vocab *
-               (log->at[KVB_LOGGED_OUTPUTS].there ? log->at[KVB_LOGGED_OUTPUTS].value : (double)row->ask.sequences);
+        p.bytes = 4.0 * row->model->vocab *
+                  (log->at[KVB_LOGGED_OUTPUTS].there ? log->at[KVB_LOGGED_OUTPUTS].value : (double)row->ask.sequences);
+        p.rule = "ggml-org/llama.cpp src/llama-context.cpp, output_reserve";
+        break;
     case KVB_LOGGED_RUNTIME:
-        return row->size.runtime_bytes ? (double)row->size.runtime_bytes : -1;
+        p.bytes = row->size.runtime_bytes ? (double)row->size.runtime_bytes : -1;
+        p.rule = "not counted, unless --runtime says it";
+        break;
     default:
-        return -1;
+        p.rule = row->error ? row->why : p.rule;
     }
-}
-
-/* The rule or source of a part's prediction. */
-static const char *rule_of(const kvb_size_row *row, kvb_logged_key part)
-{
-    switch (part) {
-    case KVB_LOGGED_WEIGHTS:
-        return *row->terms.weights_why ? row->terms.weights_why
-                                       : "tensors of the config as published; --weights FILE for others";
-    case KVB_LOGGED_KV:
-    case KVB_LOGGED_STATES:
-        return row->engine->source;
-    case KVB_LOGGED_ACTIVATIONS:
-        return row->engine->beside_source ? row->engine->beside_source : "at least what one layer needs";
-    case KVB_LOGGED_LOGITS:
-        return "ggml-org/llama.cpp src/llama-context.cpp, output_reserve";
-    case KVB_LOGGED_RUNTIME:
-        return "not counted, unless --runtime says it";
-    default:
-        return "no rule";
-    }
+    return p;
 }
 
 int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_format format, FILE *out)
@@ -384,14 +381,12 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
                 row->model->name, row->engine->name, row->ask.context, row->ask.sequences, kv, row->ask.tp,
                 row->ask.pp);
     for (int part = 0; part < KVB_LOGGED_PARTS && !error; part++) {
-        double step, ours = row->error ? -1 : predicted(log, row, (kvb_logged_key)part, &step);
-        const double theirs = log->at[part].there ? log->at[part].value : -1;
+        const prediction p = predict(log, row, (kvb_logged_key)part);
+        const double ours = p.bytes, theirs = log->at[part].there ? log->at[part].value : -1;
         kvb_number texts[2] = {{""}, {""}};
         char is[32] = "";
         const double both[2] = {ours, theirs};
 
-        if (row->error)
-            step = 0;
         if (theirs < 0)
             continue;
         for (size_t i = 0; i < 2; i++)
@@ -399,27 +394,21 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
                 texts[i] = kvb_bytes_text(both[i]);
             else if (both[i] >= 0)
                 snprintf(texts[i].text, sizeof texts[i].text, "%.0f", both[i]);
-        const bool same = ours >= 0 && fabs(ours - theirs) <= (log->at[part].step + step) / 2;
+        const bool same = ours >= 0 && fabs(ours - theirs) <= (log->at[part].step + p.step) / 2;
         if (same)
             snprintf(is, sizeof is, "as logged");
         else if (ours >= 0 && theirs > 0)
             snprintf(is, sizeof is, "%+.1f %%", 100 * (ours - theirs) / theirs);
         else
             snprintf(is, sizeof is, "not predicted");
-        const char *rule = same ? "" : row->error ? row->why : rule_of(row, (kvb_logged_key)part);
-        const char *const cells[] = {row->model->name,
-                                     row->engine->name,
-                                     names[part],
-                                     *texts[0].text ? texts[0].text : NULL,
-                                     texts[1].text,
-                                     is,
-                                     rule};
+        const char *const cells[] = {
+            row->model->name,  row->engine->name, names[part], *texts[0].text ? texts[0].text : NULL, texts[1].text, is,
+            same ? "" : p.rule};
         error = kvb_table_row(table, people ? cells + 2 : cells);
     }
     if (!error && people)
         kvb_table_fold(table);
-    if (!error)
-        error = kvb_table_print(table, format, out);
-    kvb_table_free(table);
+    int printed = kvb_table_end(table, format, out);
+    error = error ? error : printed;
     return error ? error : ferror(out) ? -EIO : 0;
 }
