@@ -227,6 +227,16 @@ static uint32_t intermediate_read(kvb_config_json *c)
     return (uint32_t)most;
 }
 
+/* The first number that is not 0. fields: end with NULL. */
+static uint64_t number_of_first(kvb_config_json *c, const char *const *fields)
+{
+    uint64_t number = 0;
+
+    for (; *fields && !number; fields++)
+        number = kvb_config_number(c, *fields);
+    return number;
+}
+
 /* Reads facts of the whole model. */
 static void whole_read(kvb_model_reading *reading)
 {
@@ -244,15 +254,13 @@ static void whole_read(kvb_model_reading *reading)
     model->hidden = (uint32_t)kvb_config_count(c, "hidden_size n_embd d_model n_embed").value;
     model->intermediate = intermediate_read(c);
     model->vocab = (uint32_t)kvb_config_number(c, "vocab_size padded_vocab_size");
-    model->max_context = kvb_config_number(c, "max_position_embeddings");
-    if (!model->max_context) /* older names; some configs have two of them with different values */
-        model->max_context = kvb_config_number(c, "n_positions");
-    if (!model->max_context)
-        model->max_context = kvb_config_number(c, "seq_length max_seq_len context_length max_target_positions "
-                                                  "model_max_length");
-    model->mtp_layers = (uint32_t)kvb_config_number(c, "num_nextn_predict_layers");
-    if (!model->mtp_layers)
-        model->mtp_layers = (uint32_t)kvb_config_number(c, "mtp_num_hidden_layers num_mtp_modules num_mtp_layers");
+    /* some configs have two of these with different values */
+    model->max_context = number_of_first(
+        c, (const char *const[]){"max_position_embeddings", "n_positions",
+                                 "seq_length max_seq_len context_length max_target_positions model_max_length", NULL});
+    model->mtp_layers = (uint32_t)number_of_first(
+        c, (const char *const[]){"num_nextn_predict_layers", "mtp_num_hidden_layers num_mtp_modules num_mtp_layers",
+                                 NULL});
     dtype_read(reading);
 }
 
@@ -461,9 +469,9 @@ static void near_tell(const char *name, char *why, size_t why_bytes)
         near[at] = kvb_sized_model_name(i);
     }
     snprintf(safe, sizeof safe, "%s", name);
-    size_t used = (size_t)snprintf(why, why_bytes, "\"%s\": no built-in model of this name", safe);
-    for (uint32_t i = 0; i < n && used < why_bytes; i++)
-        used += (size_t)snprintf(why + used, why_bytes - used, "%s %s", i == 0 ? "; similar:" : ",", near[i]);
+    snprintf(why, why_bytes, "\"%s\": no built-in model of this name", safe);
+    for (uint32_t i = 0; i < n; i++)
+        kvb_list_add(why, why_bytes, i == 0 ? "; similar: " : ", ", "%s", near[i]);
 }
 
 /* A name's last part without words for further training, which does not change the shape: "llama-3.1-8b" of

@@ -196,45 +196,41 @@ uint64_t kvb_config_number(kvb_config_json *config, const char *names)
     return value ? count_read(config, value, name, 0) : 0;
 }
 
-bool kvb_config_flag(kvb_config_json *config, const char *names, bool fallback)
+/* A value of one of these types of JSON, a set of bits. NULL if absent, or after a failure. */
+static const json_t *typed_find(kvb_config_json *config, const char *names, unsigned types, const char *expected)
 {
     const char *name;
     const json_t *value = kvb_config_find(config, names, &name);
 
-    if (!value)
-        return fallback;
-    if (!json_is_boolean(value))
-        kvb_config_fail(config, -EINVAL, "%s%s: true or false was expected", config->place, name);
-    return json_is_true(value);
+    if (!value || types >> json_typeof(value) & 1)
+        return value;
+    kvb_config_fail(config, -EINVAL, "%s%s: %s was expected", config->place, name, expected);
+    return NULL;
+}
+
+bool kvb_config_flag(kvb_config_json *config, const char *names, bool fallback)
+{
+    const json_t *value = typed_find(config, names, 1 << JSON_TRUE | 1 << JSON_FALSE, "true or false");
+
+    return value ? json_is_true(value) : fallback;
 }
 
 const char *kvb_config_text(kvb_config_json *config, const char *names)
 {
-    const char *name;
-    const json_t *value = kvb_config_find(config, names, &name);
-
-    if (value && !json_is_string(value))
-        kvb_config_fail(config, -EINVAL, "%s%s: a string was expected", config->place, name);
-    return json_string_value(value);
+    return json_string_value(typed_find(config, names, 1 << JSON_STRING, "a string"));
 }
 
 const json_t *kvb_config_list(kvb_config_json *config, const char *names, size_t n)
 {
+    const json_t *value = typed_find(config, names, 1 << JSON_ARRAY, "an array");
     const char *name;
-    const json_t *value = kvb_config_find(config, names, &name);
 
-    if (!value)
-        return NULL;
-    if (!json_is_array(value)) {
-        kvb_config_fail(config, -EINVAL, "%s%s: an array was expected", config->place, name);
-        return NULL;
-    }
-    if (n > 0 && json_array_size(value) != n) {
-        kvb_config_fail(config, -EINVAL, "%s%s: %zu entries, but the model has %zu layers", config->place, name,
-                        json_array_size(value), n);
-        return NULL;
-    }
-    return value;
+    if (!value || n == 0 || json_array_size(value) == n)
+        return value;
+    kvb_config_find(config, names, &name);
+    kvb_config_fail(config, -EINVAL, "%s%s: %zu entries, but the model has %zu layers", config->place, name,
+                    json_array_size(value), n);
+    return NULL;
 }
 
 uint64_t kvb_config_times(kvb_config_json *config, uint64_t a, uint64_t b, const char *what)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/size/model_reading.h"
+#include "workloads/files.h"
 
 /* ---- letters of layers: a list in the config, else the rule of the family --------------------------------- */
 
@@ -412,8 +413,8 @@ static void layer_add(kvb_model_reading *reading, uint32_t layer, const kvb_laye
 static void layers_tell(const kvb_model_reading *reading, int group, char *text, size_t bytes)
 {
     uint32_t runs = 0, last = 0;
-    size_t used = 0;
 
+    *text = '\0';
     for (uint32_t i = 0; i < reading->n_layers; i++) {
         uint32_t from = i;
         while (i < reading->n_layers && (reading->groups[0][i] == group || reading->groups[1][i] == group))
@@ -421,14 +422,11 @@ static void layers_tell(const kvb_model_reading *reading, int group, char *text,
         if (i == from)
             continue;
         last = i - 1;
-        if (runs++ >= RUNS_MOST)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%s%u", runs > 1 ? ", " : "", from);
-        if (last > from)
-            used += (size_t)snprintf(text + used, bytes - used, "-%u", last);
+        if (runs++ < RUNS_MOST)
+            kvb_list_add(text, bytes, ", ", last > from ? "%u-%u" : "%u", from, last);
     }
     if (runs > RUNS_MOST)
-        snprintf(text + used, bytes - used, ", \xe2\x80\xa6, %u", last);
+        kvb_list_add(text, bytes, ", ", "\xe2\x80\xa6, %u", last);
 }
 
 static void members_note(kvb_model_reading *reading)
