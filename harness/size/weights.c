@@ -486,17 +486,18 @@ static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t
         if ((kvb_sum_find(sum, configs[i]) || kvb_sum_find(sum, "embd_layer")) && !known[i])
             found[k++] = names[i];
     const bool counted = !k && (known[0] || known[1]);
-    char tower[64] = "", mtp[64] = "";
+    const kvb_weights_family *family = kvb_weights_family_find(sum);
+    char list[160] = "";
     if (k)
-        snprintf(tower, sizeof tower, "the %s%s%s tower%s", found[0], k > 1 ? " and the " : "", k > 1 ? found[1] : "",
-                 k > 1 ? "s" : "");
+        kvb_list_add(list, sizeof list, "", "the %s%s%s tower%s", found[0], k > 1 ? " and the " : "",
+                     k > 1 ? found[1] : "", k > 1 ? "s" : "");
     else if (several && !counted && !kvb_sum_find(sum, "encoder_layers"))
-        snprintf(tower, sizeof tower, "vision or audio towers");
-    if (sum->model->mtp_layers && !(sum->mtp && kvb_weights_family_find(sum) && kvb_weights_family_find(sum)->mtp))
-        snprintf(mtp, sizeof mtp, "%slayers for multi-token prediction", *tower ? " and " : "");
-    const bool talker = kvb_sum_find(sum, "talker_config"), more = *tower || *mtp;
-    snprintf(text, n, "%s%s%s%s%s", more || talker ? "without " : "", tower, mtp, more && talker ? " and " : "",
-             talker ? "the talker" : "");
+        kvb_list_add(list, sizeof list, "", "vision or audio towers");
+    if (sum->model->mtp_layers && !(sum->mtp && family && family->mtp))
+        kvb_list_add(list, sizeof list, " and ", "layers for multi-token prediction");
+    if (kvb_sum_find(sum, "talker_config"))
+        kvb_list_add(list, sizeof list, " and ", "the talker");
+    snprintf(text, n, "%s%s", *list ? "without " : "", list);
 }
 
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out)
@@ -633,31 +634,25 @@ int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, 
                       size_t why_bytes)
 {
     struct dtype dtype;
-    if (kvb_is_bits_alone(word)) {
-        snprintf(why, why_bytes,
-                 "weights \"%.40s\": with which scales? a4g128 (AWQ, GPTQ), a4g64 (MLX), q4_K_M (llama.cpp), "
-                 "nvfp4, mxfp4",
-                 word);
-        return -EINVAL;
-    }
+    if (kvb_is_bits_alone(word))
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "weights \"%.40s\": with which scales? a4g128 (AWQ, GPTQ), a4g64 (MLX), q4_K_M (llama.cpp), "
+                           "nvfp4, mxfp4",
+                           word);
     if (!dtype_parse(word, &dtype)) {
         const int err = size_parse(word, bytes);
-        if (err)
-            snprintf(why, why_bytes, "weights \"%.40s\": %s", word,
-                     err == -EOVERFLOW ? "more than 64 bits of bytes" : "expected a size like 140GiB, or a dtype: ");
-        if (err == -EINVAL && strlen(why) + 1 < why_bytes)
-            snprintf(why + strlen(why), why_bytes - strlen(why), "%s", weights_words());
-        return err;
+        return !err ? 0
+               : err == -EOVERFLOW
+                   ? kvb_why_set(err, why, why_bytes, "weights \"%.40s\": more than 64 bits of bytes", word)
+                   : kvb_why_set(err, why, why_bytes, "weights \"%.40s\": expected a size like 140GiB, or a dtype: %s",
+                                 word, weights_words());
     }
-    if (!parameters->known) {
-        snprintf(why, why_bytes, "weights \"%.40s\": the number of parameters is not known: %s", word, parameters->why);
-        return -ENOTSUP;
-    }
+    if (!parameters->known)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "weights \"%.40s\": the number of parameters is not known: %s",
+                           word, parameters->why);
     const uint64_t groups = parameters->total / dtype.elements + (parameters->total % dtype.elements != 0);
-    if (__builtin_mul_overflow(groups, dtype.bytes, bytes)) {
-        snprintf(why, why_bytes, "weights \"%.40s\": more than 64 bits of bytes", word);
-        return -EOVERFLOW;
-    }
+    if (__builtin_mul_overflow(groups, dtype.bytes, bytes))
+        return kvb_why_set(-EOVERFLOW, why, why_bytes, "weights \"%.40s\": more than 64 bits of bytes", word);
     return 0;
 }
 
@@ -687,8 +682,7 @@ static uint64_t share(uint64_t value, uint64_t part, uint64_t whole)
 static uint64_t replicated_kv(const kvb_sized_model *model, uint64_t tp)
 {
     wide beyond = 0;
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
+    for (const kvb_sized_group *g = model->groups; g < model->groups + model->n_groups; g++) {
         if (g->kv_heads < tp && g->kv_heads && g->kind != KVB_SIZED_LATENT)
             beyond += (wide)g->n * model->hidden * (g->k_dim + g->v_dim) * (tp - g->kv_heads) / tp;
     }
@@ -700,23 +694,17 @@ static uint64_t lesser(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static int rank_fail(int err, char *why, size_t why_bytes, const char *text, const char *more)
-{
-    snprintf(why, why_bytes, "%s%s", text, more);
-    return err;
-}
-
 int kvb_sized_parameters_rank(const kvb_sized_model *model, uint64_t tp, uint64_t part, uint64_t parts,
                               kvb_sized_parameters *rank, char *why, size_t why_bytes)
 {
     const kvb_sized_parameters *all = &model->parameters;
     const uint64_t layers = model->n_layers;
     if (!tp || !part || part > parts || layers * part < parts)
-        return rank_fail(-EINVAL, why, why_bytes,
-                         !tp ? "tp: expected 1 or more" : "pp: expected 1 to the number of layers", "");
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s",
+                           !tp ? "tp: expected 1 or more" : "pp: expected 1 to the number of layers");
     const bool alone = part == parts;
     if (!all->known)
-        return rank_fail(-ENOTSUP, why, why_bytes, "the number of parameters is not known: ", all->why);
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "the number of parameters is not known: %s", all->why);
     const bool embedding_most = all->part[KVB_WEIGHTS_EMBEDDING] >= all->part[KVB_WEIGHTS_OUTPUT]; /* of the two ends */
     const int larger = embedding_most ? KVB_WEIGHTS_EMBEDDING : KVB_WEIGHTS_OUTPUT;
     *rank = *all;

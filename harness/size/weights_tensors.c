@@ -202,16 +202,13 @@ static void latent_add(kvb_weights_sum *sum, const kvb_weights_family *family, c
 
 static void attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
-    for (size_t i = 0; i < sum->model->n_groups; i++) {
-        const kvb_sized_group *g = &sum->model->groups[i];
+    for (const kvb_sized_group *g = sum->model->groups; g < sum->model->groups + sum->model->n_groups; g++) {
         if (kvb_sized_attends(g))
             (g->kind == KVB_SIZED_LATENT ? latent_add : heads_add)(sum, family, g);
     }
 }
 
 /* ---- feed-forward blocks, dense and of experts ---------------------------------------------------------------- */
-
-#define MOST_LAYERS 100000u
 
 /* Does a layer have experts according to the list? mlp_layer_types: ["dense", "sparse", …]; moe_layer_freq: [0, 1, …]. */
 static bool says(const json_t *value, uint64_t layer)
@@ -287,7 +284,7 @@ static void block_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, u
 
 static void experts_add(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t layers, uint64_t experts)
 {
-    const uint64_t width = sum_count(sum, feed->expert_width);
+    const uint64_t width = sum_count(sum, feed->expert_width ? feed->expert_width : "moe_intermediate_size");
     const uint64_t latent = feed->latent ? sum_count_or(sum, feed->latent, 0) : 0;
     block_add(sum, KVB_WEIGHTS_EXPERTS, layers * experts, latent ? latent : sum->hidden, width, feed->plain,
               feed->expert_bias);
@@ -315,25 +312,29 @@ void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t
     *dense = list ? layers_of(list, from, to, '-', "mlp") : feed->beside ? to - from : to - from - *sparse;
 }
 
+static const char *width_names(const kvb_weights_feed *feed)
+{
+    return feed->width ? feed->width : "intermediate_size";
+}
+
 static void feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
 {
+    const char *names = width_names(feed);
     uint64_t sparse, dense;
-    if (sum->layers > MOST_LAYERS)
-        kvb_sum_stop(sum, -EINVAL, "num_hidden_layers: expected %u at most", MOST_LAYERS);
     const uint64_t experts = feed->experts ? sum_count_or(sum, feed->experts, 0) : 0;
     if (experts && feed->needs && !kvb_sum_find(sum, feed->needs))
         kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->needs, " "), feed->needs);
     kvb_feed_count(sum, feed, 0, sum->layers, &sparse, &dense);
     if (sparse && !sum->err)
         experts_add(sum, feed, sparse, experts);
-    const json_t *widths = kvb_sum_find(sum, feed->width);
+    const json_t *widths = kvb_sum_find(sum, names);
     if (json_is_array(widths)) /* Gemma 3n: a width for each layer */
         for (size_t i = 0; i < dense && !sum->err; i++)
-            block_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, count_get(sum, feed->width, json_array_get(widths, i), 1),
+            block_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, count_get(sum, names, json_array_get(widths, i), 1),
                       feed->plain, sum_flag(sum, feed->bias));
     else if (dense && !sum->err) {
         const uint64_t width =
-            feed->times && !kvb_sum_find(sum, feed->width) ? feed->times * sum->hidden : sum_count(sum, feed->width);
+            feed->times && !kvb_sum_find(sum, names) ? feed->times * sum->hidden : sum_count(sum, names);
         block_add(sum, KVB_WEIGHTS_DENSE, dense, sum->hidden, width, feed->plain, sum_flag(sum, feed->bias));
     }
 }
@@ -354,7 +355,8 @@ static void mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family)
     if (experts)
         experts_add(sum, feed, n, experts);
     else
-        block_add(sum, KVB_WEIGHTS_DENSE, n, h, sum_count(sum, feed->width), feed->plain, sum_flag(sum, feed->bias));
+        block_add(sum, KVB_WEIGHTS_DENSE, n, h, sum_count(sum, width_names(feed)), feed->plain,
+                  sum_flag(sum, feed->bias));
     linear_add(sum, KVB_WEIGHTS_ROUTER, n, 2 * h, h, false); /* never quantised */
     vector_add(sum, KVB_WEIGHTS_NORMS, n * (family->norms + 3), h);
 }
@@ -566,8 +568,8 @@ static void gate_extras(kvb_weights_sum *sum)
     const json_t *gating = kvb_sum_find(sum, "gating use_head_wise_attn_gate");
     const char *word = json_string_value(gating);
     const bool each = word && strcmp(word, "per-element") == 0;
-    for (size_t i = 0; i < sum->model->n_groups && gating && !json_is_false(gating); i++) {
-        const kvb_sized_group *g = &sum->model->groups[i];
+    for (const kvb_sized_group *g = sum->model->groups;
+         g < sum->model->groups + sum->model->n_groups && gating && !json_is_false(gating); g++) {
         linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, sum->hidden, (uint64_t)g->heads * (each ? g->k_dim : 1), false);
     }
 }
@@ -680,74 +682,65 @@ static void deci_extras(kvb_weights_sum *sum)
 /* ---- feed-forward blocks of each family, and extra tensors of the newest ------------------------------------------- */
 
 /* clang-format off */
-static const kvb_weights_feed gated = {.width = "intermediate_size", .bias = "mlp_bias"};
-static const kvb_weights_feed gated_use_bias = {.width = "intermediate_size", .bias = "use_bias"};
-static const kvb_weights_feed plain = {.plain = true, .width = "intermediate_size", .bias = "+"};
-static const kvb_weights_feed plain_use_bias = {.plain = true, .width = "intermediate_size", .bias = "+use_bias"};
-static const kvb_weights_feed plain_mlp_bias = {.plain = true, .width = "intermediate_size", .bias = "mlp_bias"};
-static const kvb_weights_feed plain_4 = {.plain = true, .width = "n_inner intermediate_size", .times = 4, .bias = "+"};
+static const kvb_weights_feed gated = {.bias = "mlp_bias"};
+static const kvb_weights_feed gated_use_bias = {.bias = "use_bias"};
+static const kvb_weights_feed plain = {.plain = true, .bias = "+"};
+static const kvb_weights_feed plain_use_bias = {.plain = true, .bias = "+use_bias"};
+static const kvb_weights_feed plain_mlp_bias = {.plain = true, .bias = "mlp_bias"};
+static const kvb_weights_feed plain_4 = {.plain = true, .width = "n_inner intermediate_size", .times = 4,
+    .bias = "+"};
 static const kvb_weights_feed falcon = {.plain = true, .width = "ffn_hidden_size", .times = 4, .bias = "bias"};
-static const kvb_weights_feed mixtral = {.width = "intermediate_size", .experts = "num_local_experts num_experts",
-                                 .expert_width = "intermediate_size"};
-static const kvb_weights_feed gpt_oss = {.width = "intermediate_size", .experts = "num_local_experts",
-                                 .expert_width = "intermediate_size", .expert_bias = true};
-static const kvb_weights_feed qwen_moe = {.width = "intermediate_size", .experts = "num_experts",
-                                  .expert_width = "moe_intermediate_size"};
-static const kvb_weights_feed qwen_shared = {.width = "intermediate_size", .experts = "num_experts",
-                                     .expert_width = "moe_intermediate_size",
-                                     .shared_width = "shared_expert_intermediate_size", .shared_gate = true};
-static const kvb_weights_feed deepseek_v2 = {.width = "intermediate_size", .needs = "first_k_dense_replace mlp_layer_types",
-                                     .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
-                                     .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
-static const kvb_weights_feed deepseek_v3 = {.width = "intermediate_size", .needs = "first_k_dense_replace mlp_layer_types",
-                                     .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
-                                     .correction = "+", .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
-static const kvb_weights_feed kimi = {.width = "intermediate_size", .needs = "first_k_dense_replace", .experts = "num_experts",
-                              .expert_width = "moe_intermediate_size", .latent = "routed_expert_hidden_size", .correction = "+",
-                              .shared = "num_shared_experts", .shared_width = "moe_intermediate_size"};
-static const kvb_weights_feed bailing = {.width = "intermediate_size", .experts = "num_experts",
-                                 .expert_width = "moe_intermediate_size", .shared = "num_shared_experts",
-                                 .shared_width = "moe_intermediate_size", .bias = "use_bias"};
-static const kvb_weights_feed ernie_moe = {.width = "intermediate_size", .bias = "use_bias", .needs = "moe_layer_start_index",
-                                   .experts = "moe_num_experts", .expert_width = "moe_intermediate_size", .correction = "+",
-                                   .shared = "moe_num_shared_experts", .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed mixtral = {.experts = "num_local_experts num_experts",
+    .expert_width = "intermediate_size"};
+static const kvb_weights_feed gpt_oss = {.experts = "num_local_experts", .expert_width = "intermediate_size",
+    .expert_bias = true};
+static const kvb_weights_feed qwen_moe = {.experts = "num_experts"};
+static const kvb_weights_feed qwen_shared = {.experts = "num_experts",
+    .shared_width = "shared_expert_intermediate_size", .shared_gate = true};
+static const kvb_weights_feed deepseek_v2 = {.needs = "first_k_dense_replace mlp_layer_types",
+    .experts = "n_routed_experts", .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed deepseek_v3 = {.needs = "first_k_dense_replace mlp_layer_types",
+    .experts = "n_routed_experts", .correction = "+", .shared = "n_shared_experts",
+    .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed kimi = {.needs = "first_k_dense_replace", .experts = "num_experts",
+    .latent = "routed_expert_hidden_size", .correction = "+", .shared = "num_shared_experts",
+    .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed bailing = {.experts = "num_experts", .shared = "num_shared_experts",
+    .shared_width = "moe_intermediate_size", .bias = "use_bias"};
+static const kvb_weights_feed ernie_moe = {.bias = "use_bias", .needs = "moe_layer_start_index",
+    .experts = "moe_num_experts", .correction = "+", .shared = "moe_num_shared_experts",
+    .shared_width = "moe_intermediate_size"};
 static const kvb_weights_feed chatglm = {.width = "ffn_hidden_size", .bias = "add_bias_linear"};
 static const kvb_weights_feed longcat = {.width = "ffn_hidden_size"};
-static const kvb_weights_feed laguna = {.width = "intermediate_size", .experts = "num_experts",
-                                .expert_width = "moe_intermediate_size", .correction = "+",
-                                .shared_width = "shared_expert_intermediate_size"};
+static const kvb_weights_feed laguna = {.experts = "num_experts", .correction = "+",
+    .shared_width = "shared_expert_intermediate_size"};
 static const kvb_weights_feed whisper = {.plain = true, .width = "decoder_ffn_dim", .bias = "+"};
-static const kvb_weights_feed mimo_v2 = {.width = "intermediate_size", .needs = "moe_layer_freq", .experts = "n_routed_experts",
-                                 .expert_width = "moe_intermediate_size", .correction = "+"};
-static const kvb_weights_feed step3p5 = {.width = "intermediate_size", .needs = "moe_layers_enum", .experts = "moe_num_experts",
-                                 .expert_width = "moe_intermediate_size", .correction = "+",
-                                 .shared_width = "share_expert_dim"};
-static const kvb_weights_feed minimax_m2 = {.width = "intermediate_size", .experts = "num_local_experts",
-                                    .expert_width = "intermediate_size", .correction = "+use_routing_bias"};
-static const kvb_weights_feed llama4 = {.width = "intermediate_size_mlp", .needs = "interleave_moe_layer_step moe_layers",
-                                .experts = "num_local_experts", .expert_width = "intermediate_size",
-                                .shared_width = "intermediate_size"};
-static const kvb_weights_feed jamba = {.width = "intermediate_size", .needs = "expert_layer_period", .experts = "num_experts",
-                               .expert_width = "intermediate_size"};
-static const kvb_weights_feed granite_moe = {.width = "intermediate_size", .experts = "num_local_experts",
-                                     .expert_width = "intermediate_size"};
+static const kvb_weights_feed mimo_v2 = {.needs = "moe_layer_freq", .experts = "n_routed_experts",
+    .correction = "+"};
+static const kvb_weights_feed step3p5 = {.needs = "moe_layers_enum", .experts = "moe_num_experts", .correction = "+",
+    .shared_width = "share_expert_dim"};
+static const kvb_weights_feed minimax_m2 = {.experts = "num_local_experts", .expert_width = "intermediate_size",
+    .correction = "+use_routing_bias"};
+static const kvb_weights_feed llama4 = {.width = "intermediate_size_mlp",
+    .needs = "interleave_moe_layer_step moe_layers", .experts = "num_local_experts",
+    .expert_width = "intermediate_size", .shared_width = "intermediate_size"};
+static const kvb_weights_feed jamba = {.needs = "expert_layer_period", .experts = "num_experts",
+    .expert_width = "intermediate_size"};
+static const kvb_weights_feed granite_moe = {.experts = "num_local_experts", .expert_width = "intermediate_size"};
 static const kvb_weights_feed granite_hybrid = {.width = "shared_intermediate_size", .experts = "num_local_experts",
-                                        .expert_width = "intermediate_size", .beside = true};
-static const kvb_weights_feed gemma4 = {.width = "intermediate_size", .experts = "num_experts",
-                                .expert_width = "moe_intermediate_size", .beside = true};
+    .expert_width = "intermediate_size", .beside = true};
+static const kvb_weights_feed gemma4 = {.experts = "num_experts", .beside = true};
 static const kvb_weights_feed nemotron_h = {.plain = true, .pattern = "layers_block_type hybrid_override_pattern",
-                                    .width = "intermediate_size", .bias = "mlp_bias",
-                                    .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
-                                    .latent = "moe_latent_size", .correction = "+", .shared = "n_shared_experts",
-                                    .shared_width = "moe_shared_expert_intermediate_size"};
-static const kvb_weights_feed minimax_m3 = {.width = "dense_intermediate_size", .needs = "moe_layer_freq", .experts = "num_local_experts",
-                                    .expert_width = "intermediate_size", .correction = "use_routing_bias",
-                                    .shared = "n_shared_experts", .shared_width = "shared_intermediate_size intermediate_size"};
-static const kvb_weights_feed inkling = {.width = "dense_intermediate_size intermediate_size", .experts = "n_routed_experts",
-                                 .expert_width = "moe_intermediate_size intermediate_size", .correction = "+",
-                                 .shared = "n_shared_experts", .shared_width = "moe_intermediate_size intermediate_size"};
-static const kvb_weights_feed deepseek_v4 = {.width = "intermediate_size", .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
-                                     .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
+    .bias = "mlp_bias", .experts = "n_routed_experts", .latent = "moe_latent_size", .correction = "+",
+    .shared = "n_shared_experts", .shared_width = "moe_shared_expert_intermediate_size"};
+static const kvb_weights_feed minimax_m3 = {.width = "dense_intermediate_size", .needs = "moe_layer_freq",
+    .experts = "num_local_experts", .expert_width = "intermediate_size", .correction = "use_routing_bias",
+    .shared = "n_shared_experts", .shared_width = "shared_intermediate_size intermediate_size"};
+static const kvb_weights_feed inkling = {.width = "dense_intermediate_size intermediate_size",
+    .experts = "n_routed_experts", .expert_width = "moe_intermediate_size intermediate_size", .correction = "+",
+    .shared = "n_shared_experts", .shared_width = "moe_intermediate_size intermediate_size"};
+static const kvb_weights_feed deepseek_v4 = {.experts = "n_routed_experts", .shared = "n_shared_experts",
+    .shared_width = "moe_intermediate_size"};
 /* clang-format on */
 
 /* KimiDecoderLayer of vLLM's models/kimi_linear.py. Kimi-K3 has a gate on attention's output, a norm on the experts'
@@ -786,8 +779,7 @@ static void inkling_extras(kvb_weights_sum *sum)
     const uint64_t conv = sum_count_or(sum, "conv_kernel_size sconv_kernel_size", 4);
     uint64_t sparse, dense;
     kvb_feed_count(sum, &inkling, 0, n, &sparse, &dense);
-    for (size_t i = 0; i < sum->model->n_groups; i++) {
-        const kvb_sized_group *g = &sum->model->groups[i];
+    for (const kvb_sized_group *g = sum->model->groups; g < sum->model->groups + sum->model->n_groups; g++) {
         if (!kvb_sized_attends(g))
             continue;
         linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, product(sum, g->heads, relative), false);

@@ -63,11 +63,12 @@ void kvb_sum_run(kvb_weights_sum *sum);
 /* Feed-forward blocks. Strings name fields of the config, or are rules. */
 typedef struct kvb_weights_feed {
     bool plain;                         /* up and down; otherwise gate, up and down */
-    const char *width;                  /* of a dense block */
+    const char *width;                  /* of a dense block; NULL: intermediate_size */
     unsigned times;                     /* width / hidden if that field is absent; 0: it must be there */
     const char *bias;                   /* rule: of a dense block */
     const char *needs;                  /* field that tells which layers have experts, and must be there */
-    const char *experts, *expert_width; /* number and width of experts; NULL: dense blocks only */
+    const char *experts, *expert_width; /* number of experts (NULL: dense blocks only) and width (NULL:
+                                         * moe_intermediate_size) */
     bool expert_bias;                   /* experts and their router have biases */
     const char *latent; /* field: the width of routed experts, with a projection to it and one back; absent: hidden */
     const char *correction;            /* rule: a bias for each expert in the choice (e_score_correction_bias) */
