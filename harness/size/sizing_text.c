@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/size/engines.h"
+#include "workloads/files.h"
 
 static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out);
 
@@ -59,20 +60,6 @@ static const struct column {
 };
 enum { MODEL, ENGINE, KV, COLUMNS = sizeof columns / sizeof *columns, REASON = COLUMNS - 1 };
 
-/* Appends a reason. */
-__attribute__((format(printf, 2, 3))) static void reason_add(char text[CELL], const char *format, ...)
-{
-    size_t n = strlen(text);
-    va_list args;
-
-    va_start(args, format);
-    if (n)
-        n += (size_t)snprintf(text + n, CELL - n, "; ");
-    if (n < CELL)
-        vsnprintf(text + n, CELL - n, format, args);
-    va_end(args);
-}
-
 /* Writes why something is missing in the row, or unusual. */
 static void reason_text(const kvb_size_row *r, char text[CELL])
 {
@@ -81,19 +68,19 @@ static void reason_text(const kvb_size_row *r, char text[CELL])
 
     text[0] = '\0';
     if (r->error)
-        reason_add(text, "%s", r->why);
+        kvb_list_add(text, CELL, "; ", "%s", r->why);
     else if (*r->terms.weights_why)
-        reason_add(text, "weights: %s", r->terms.weights_why);
+        kvb_list_add(text, CELL, "; ", "weights: %s", r->terms.weights_why);
     if (sized && !r->size.budget_bytes)
-        reason_add(text, "no --budget: no max_context, no max_sequences");
+        kvb_list_add(text, CELL, "; ", "no --budget: no max_context, no max_sequences");
     else if (sized && r->size.max_context == KVB_SIZE_UNBOUNDED)
-        reason_add(text, "max_context: unbounded");
+        kvb_list_add(text, CELL, "; ", "max_context: unbounded");
     else if (sized && r->size.at_model_limit)
-        reason_add(text, "max_context: the model's own");
+        kvb_list_add(text, CELL, "; ", "max_context: the model's own");
     if (!r->error && r->size.at_engine_limit)
-        reason_add(text, "max_sequences: the engine's own");
+        kvb_list_add(text, CELL, "; ", "max_sequences: the engine's own");
     if (own && r->ask.context > own)
-        reason_add(text, "the context is beyond the model's own %" PRIu64, own);
+        kvb_list_add(text, CELL, "; ", "the context is beyond the model's own %" PRIu64, own);
 }
 
 /* Writes a column's text for a row; "" is an empty cell. */
@@ -317,35 +304,27 @@ static void paragraph_print(const char *text, kvb_table_format format, FILE *out
 
 static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *out)
 {
-    char kv[KVB_KV_TEXT], text[NOTE], ranks[64] = "";
-    kvb_number weights = {"?"};
+    const kvb_size_terms *terms = &r->terms;
+    const kvb_device *device = r->ask.device;
+    const uint64_t weights = terms->n_stages ? terms->all_weight_bytes : terms->weight_bytes;
+    char kv[KVB_KV_TEXT], text[NOTE];
 
     kvb_kv_text(&r->ask, kv);
-    if (r->terms.weights_known)
-        weights = kvb_bytes_text((double)(r->terms.n_stages ? r->terms.all_weight_bytes : r->terms.weight_bytes));
-    if (r->terms.n_stages)
-        snprintf(ranks, sizeof ranks, " in all, on %" PRIu64 " x %" PRIu64 " ranks", r->ask.tp, r->ask.pp);
-    else if (r->ask.tp * r->ask.pp > 1)
-        snprintf(ranks, sizeof ranks, " on one of %" PRIu64 " x %" PRIu64 " ranks", r->ask.tp, r->ask.pp);
-    int n = snprintf(text, sizeof text, "%s: KV in %s, weights %s%s", r->model->name, kv, weights.text, ranks);
-
-    if (r->terms.budget) {
-        snprintf(text + n, sizeof text - (size_t)n, "; the budget is %s.",
-                 kvb_bytes_text((double)r->terms.budget).text);
-    } else if (r->ask.device && r->terms.n_stages && r->terms.stages[r->terms.n_stages - 1].device) {
-        n += snprintf(text + n, sizeof text - (size_t)n, "; ");
-        for (uint32_t i = 0; i < r->terms.n_stages && n < NOTE; i++)
-            n += snprintf(text + n, sizeof text - (size_t)n, "%s%s with %s and %.3g %% of the layers", i ? ", " : "",
-                          r->terms.stages[i].device->name,
-                          kvb_bytes_text((double)r->terms.stages[i].device->memory).text,
-                          100. * r->terms.stages[i].part / (double)r->ask.parts);
-        snprintf(text + n, n < NOTE ? sizeof text - (size_t)n : 0, ".");
-    } else if (r->ask.device) {
-        snprintf(text + n, sizeof text - (size_t)n, "; %s has %s.", r->ask.device->name,
-                 kvb_bytes_text((double)r->ask.device->memory).text);
-    } else {
-        snprintf(text + n, sizeof text - (size_t)n, ".");
-    }
+    snprintf(text, sizeof text, "%s: KV in %s, weights %s", r->model->name, kv,
+             terms->weights_known ? kvb_bytes_text((double)weights).text : "?");
+    if (terms->n_stages || r->ask.tp * r->ask.pp > 1)
+        kvb_list_add(text, sizeof text, terms->n_stages ? " in all, on " : " on one of ",
+                     "%" PRIu64 " x %" PRIu64 " ranks", r->ask.tp, r->ask.pp);
+    if (terms->budget)
+        kvb_list_add(text, sizeof text, "; the budget is ", "%s", kvb_bytes_text((double)terms->budget).text);
+    else if (device && terms->n_stages && terms->stages[terms->n_stages - 1].device)
+        for (uint32_t i = 0; i < terms->n_stages; i++)
+            kvb_list_add(text, sizeof text, i ? ", " : "; ", "%s with %s and %.3g %% of the layers",
+                         terms->stages[i].device->name, kvb_bytes_text((double)terms->stages[i].device->memory).text,
+                         100. * terms->stages[i].part / (double)r->ask.parts);
+    else if (device)
+        kvb_list_add(text, sizeof text, "; ", "%s has %s", device->name, kvb_bytes_text((double)device->memory).text);
+    kvb_list_add(text, sizeof text, ".", "%s", "");
     paragraph_print(text, format, out);
 }
 
@@ -565,7 +544,7 @@ static void text_notes_print(const kvb_size_row *rows, size_t n, size_t engines,
         if (i + engines >= n) /* once, at the longest context */
             version_note(r, all);
         if (!r->error && (!r->engine->beside || r->engine->least) && !strstr(least, r->engine->name))
-            snprintf(least + strlen(least), sizeof least - strlen(least), "%s%s", *least ? ", " : "", r->engine->name);
+            kvb_list_add(least, sizeof least, ", ", "%s", r->engine->name);
     }
     if (*least)
         note_add(all, "Activations of %s: at least what one layer needs.", least);
