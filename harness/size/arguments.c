@@ -68,16 +68,13 @@ static int format_find(const char *name, const kvb_kv_format **format, char *why
 
     if ((*format = kvb_kv_format_find(name)))
         return 0;
-    if (kvb_is_bits_alone(name)) {
-        snprintf(why, why_bytes, "format '%s': with which scales? q4_0 and iq4_nl (ggml), a4g64 (MLX), nvfp4, mxfp4",
-                 name);
-        return -EINVAL;
-    }
+    if (kvb_is_bits_alone(name))
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "format '%s': with which scales? q4_0 and iq4_nl (ggml), a4g64 (MLX), nvfp4, mxfp4", name);
     char known[512] = "";
-    size_t used = 0;
 
-    for (size_t i = 0; (f = kvb_kv_format_at(i)) && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", f->name);
+    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++)
+        kvb_list_add(known, sizeof known, " ", "%s", f->name);
     return kvb_name_unknown("unknown format", name, known, why, why_bytes);
 }
 
@@ -165,8 +162,8 @@ int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_byt
             return 0;
         }
     }
-    snprintf(why, why_bytes, "'%.40s' is no size of 64 bits, like 80GiB (binary), 80GB (decimal) or 85899345920", text);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes,
+                       "'%.40s' is no size of 64 bits, like 80GiB (binary), 80GB (decimal) or 85899345920", text);
 }
 
 int kvb_fraction_parse(const char *text, uint32_t *thousandths)
@@ -186,10 +183,8 @@ int kvb_percent_parse(const char *text, uint32_t *thousandths, char *why, size_t
     const char *rest;
 
     if (!thousandths_parse(text, &number, &rest) || (strcmp(rest, "") != 0 && strcmp(rest, "%") != 0) ||
-        number > 100000) {
-        snprintf(why, why_bytes, "'%.40s' is no per cent of 0 to 100, like 5%%", text);
-        return -EINVAL;
-    }
+        number > 100000)
+        return kvb_why_set(-EINVAL, why, why_bytes, "'%.40s' is no per cent of 0 to 100, like 5%%", text);
     *thousandths = (uint32_t)number;
     return 0;
 }

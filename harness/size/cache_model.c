@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "kernels/scan.h"
+#include "workloads/files.h"
 
 static bool has_rows(const kvb_sized_group *g)
 {
@@ -124,8 +125,7 @@ int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, const c
     }
     if (model->n_layers)
         return kvb_model_check(model, why, why_bytes) ? -ENOTSUP : 0;
-    snprintf(why, why_bytes, "no layer keeps rows or states");
-    return -ENOTSUP;
+    return kvb_why_set(-ENOTSUP, why, why_bytes, "no layer keeps rows or states");
 }
 
 void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few)
@@ -250,8 +250,7 @@ const char *kvb_size_label(const kvb_sized_model *sized)
 
 const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *text, size_t bytes)
 {
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
+    for (const kvb_sized_group *g = model->groups; g < model->groups + model->n_groups; g++) {
         bool parts[] = {g->kind != KVB_SIZED_NONE && !is_held(g), has_rows(g) && g->index_dim > 0};
         const char *const lacks[] = {g->kind == KVB_SIZED_STATE ? "that recurrence" : "such rows",
                                      "the keys of an indexer"};
@@ -521,52 +520,42 @@ static int sequences_play(question *q, uint32_t sequences, uint64_t *bytes, char
 static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                     size_t why_bytes)
 {
+    question q = {.sequences = (uint32_t)ask->sequences, .context = (uint32_t)ask->context};
     char ignored[160];
-    *out = (kvb_size_allocation){0};
     int error = ask_check(sized, ask, why, why_bytes);
-    question *q = error ? NULL : calloc(1, sizeof *q);
-    if (!error && !q) {
-        snprintf(why, why_bytes, "no memory");
-        error = -ENOMEM;
-    }
     if (!error)
-        error = kvb_size_cache_model(sized, ask->context, ask->state, &q->model, why, why_bytes);
-    if (!error) {
-        const bool windows = kvb_cache_window.serves(&q->model, ignored, sizeof ignored);
-        const uint32_t batch = ask->batch ? (uint32_t)ask->batch : kvb_size_engine_kvbench.batch;
-        q->sequences = (uint32_t)ask->sequences;
-        q->context = (uint32_t)ask->context;
-        q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : windows ? batch : least(batch, ask->context);
-        q->cache = windows ? &kvb_cache_window : q->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
-        q->options = (kvb_cache_options){.seq_capacity = q->context,
-                                         .state_depth = (uint32_t)ask->spec_depth,
-                                         .min_chunk = FIRST_CHUNK,
-                                         .growth = KVB_GROWTH_DOUBLE,
-                                         .k_pool = kvb_size_pool_find(ask->k->name),
-                                         .v_pool = kvb_size_pool_find(ask->v->name)};
-        const bool even = windows && ask->sequences > SEQUENCES && ask->sequences * ask->context > WHOLE;
-        const uint32_t played = even ? SEQUENCES : (uint32_t)ask->sequences;
-        uint64_t half = 0;
-        if (even)
-            error = sequences_play(q, played / 2, &half, why, why_bytes);
-        if (!error)
-            error = sequences_play(q, played, &out->kv_bytes, why, why_bytes);
-        if (even && !error)
-            out->kv_bytes += kvb_ceil_div(out->kv_bytes - half, played / 2) * (ask->sequences - played);
-        q->options.max_seqs = (uint32_t)ask->sequences;
-    }
-    if (!error) {
-        shares_find(q, out);
-        out->kv_bytes -= out->state_bytes;
-    }
-    free(q);
-    return error;
+        error = kvb_size_cache_model(sized, ask->context, ask->state, &q.model, why, why_bytes);
+    if (error)
+        return error;
+    const bool windows = kvb_cache_window.serves(&q.model, ignored, sizeof ignored);
+    const uint32_t batch = ask->batch ? (uint32_t)ask->batch : kvb_size_engine_kvbench.batch;
+    q.chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : windows ? batch : least(batch, ask->context);
+    q.cache = windows ? &kvb_cache_window : q.sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
+    q.options = (kvb_cache_options){.seq_capacity = q.context,
+                                    .state_depth = (uint32_t)ask->spec_depth,
+                                    .min_chunk = FIRST_CHUNK,
+                                    .growth = KVB_GROWTH_DOUBLE,
+                                    .k_pool = kvb_size_pool_find(ask->k->name),
+                                    .v_pool = kvb_size_pool_find(ask->v->name)};
+    const bool even = windows && ask->sequences > SEQUENCES && ask->sequences * ask->context > WHOLE;
+    const uint32_t played = even ? SEQUENCES : (uint32_t)ask->sequences;
+    uint64_t half = 0;
+    if (even)
+        error = sequences_play(&q, played / 2, &half, why, why_bytes);
+    if (!error)
+        error = sequences_play(&q, played, &out->kv_bytes, why, why_bytes);
+    if (error)
+        return error;
+    if (even)
+        out->kv_bytes += kvb_ceil_div(out->kv_bytes - half, played / 2) * (ask->sequences - played);
+    q.options.max_seqs = (uint32_t)ask->sequences;
+    shares_find(&q, out);
+    out->kv_bytes -= out->state_bytes;
+    return 0;
 }
 
 const kvb_size_engine kvb_size_engine_kvbench = {
     .name = "kvbench",
-    .summary =
-        "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
     .source = "the caches themselves, with counted pools (harness/size/cache_model.c)",
     .batch = 512,
     .most_sequences = KVB_MAX_SEQS,

@@ -2,6 +2,7 @@
 /* How engines allocate: mlx-lm, SGLang, TensorRT-LLM, llama.cpp, vLLM. */
 #include "harness/size/engines.h"
 #include "harness/size/model_reading.h"
+#include "workloads/files.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -87,7 +88,6 @@ const kvb_size_engine kvb_size_engine_mlx = {
     .name = "mlx",
     .weights = "a8g64 a4g64",
     .stored = "f32 f16 bf16 a8g32 a8g64 a8g128 a4g32 a4g64 a4g128 a2g32 a2g64 a2g128",
-    .summary = "a cache for each sequence and layer, which grows by 256 tokens; windows + a prompt's chunk",
     .source = "ml-explore/mlx-lm mlx_lm/models/cache.py, generate.py",
     .stored_why = MLX_STORES,
     .alike_why = MLX_STORES,
@@ -296,7 +296,6 @@ const kvb_size_engine kvb_size_engine_sglang = {
     .name = "sglang",
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2",
-    .summary = "pools of token slots, shared by ratios; what passes and CUDA graphs get is reserved by rule",
     .pooled_why = "public versions of its DSV4PoolConfigurator divide memory in four ways, and name no release",
     .source = "sgl-project/sglang python/sglang/srt/model_executor/pool_configurator.py, srt/server_args.py",
     .draft_why = "SGLang serves no draft model in a pipeline", /* srt/server_args.py */
@@ -354,7 +353,6 @@ const kvb_size_engine kvb_size_engine_trtllm = {
     .name = "trtllm",
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f16 bf16 e4m3 nvfp4",
-    .summary = "blocks of 32 tokens in 0.9 of what weights and passes leave free; windows hold every token",
     .source = "NVIDIA/TensorRT-LLM tensorrt_llm/_torch/pyexecutor/resource_manager.py, llmapi/llm_args.py",
     .batch = TOKENS,
     .beside = trtllm_beside,
@@ -460,9 +458,7 @@ uint64_t kvb_llama_feed_width(const kvb_sized_model *m)
     const uint64_t dense = 3 * (uint64_t)m->intermediate;
     uint64_t most = routed > dense ? routed : dense;
 
-    for (size_t i = 0; i < m->n_groups; i++) {
-        const kvb_sized_group *g = &m->groups[i];
-
+    for (const kvb_sized_group *g = m->groups; g < m->groups + m->n_groups; g++) {
         if (g->conv_drafts && !g->conv_groups && g->conv_width > 1) { /* a gated DeltaNet */
             const uint64_t channels = g->conv_elements / (g->conv_width - 1) & UINT32_MAX;
 
@@ -476,8 +472,7 @@ uint64_t kvb_llama_heads_width(const kvb_sized_model *m)
 {
     uint64_t most = 0;
 
-    for (size_t i = 0; i < m->n_groups; i++) {
-        const kvb_sized_group *g = &m->groups[i];
+    for (const kvb_sized_group *g = m->groups; g < m->groups + m->n_groups; g++) {
         const uint64_t wide = g->kind == KVB_SIZED_LATENT ? 2 * (uint64_t)g->heads * (g->latent_dim + g->rope_dim)
                                                           : 3 * (uint64_t)g->heads * g->k_dim;
 
@@ -510,8 +505,7 @@ static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, u
         return -EOVERFLOW;
     tokens = tokens < n ? tokens : n;
     outputs = outputs < tokens ? outputs : tokens;
-    for (size_t i = 0; i < m->n_groups; i++) {
-        const kvb_sized_group *g = &m->groups[i];
+    for (const kvb_sized_group *g = m->groups; g < m->groups + m->n_groups; g++) {
         const bool grows = grows_in_llama(m, g, ask);
         const uint64_t cells = cells_of(g, grows, ask, n);
 
@@ -536,7 +530,6 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
     .weights = "q8_0 q6_K q5_K_M q4_K_M q3_K_S q2_K",
     .stored = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1", /* common/arg.cpp */
     .stored_why = "llama.cpp has no cache type ",
-    .summary = "all at start: contexts padded to 256 cells, windows + micro-batch, states in f32",
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
     .batch = UBATCH,
     .beside = llama_cpp_beside,
@@ -631,10 +624,9 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
 
     for (size_t i = 0; i < model->n_groups; i++)
         whole = whole || (ask->whole && kvb_sized_grows(model, &model->groups[i], ask->context));
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
+    for (const kvb_sized_group *g = model->groups; g < model->groups + model->n_groups; g++) {
         spec s = {.group = g,
-                  .layers = kvb_layers_held(model, i, ask),
+                  .layers = kvb_layers_held(model, g, ask),
                   .grows = kvb_sized_grows(model, g, ask->context) ||
                            (whole && (g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK))};
         int error = kvb_layer_row_bytes(g, ask, &s.token, why, why_bytes);
@@ -687,20 +679,17 @@ static int pool_unify(spec *specs, size_t n, bool whole, char *why, size_t why_b
     }
     if (uniform || n < 2)
         return 0;
-    if (whole) {
-        snprintf(why, why_bytes, "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
-        return -ENOTSUP;
-    }
+    if (whole)
+        return kvb_why_set(-ENOTSUP, why, why_bytes,
+                           "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
     uint64_t size = most < fewest + kvb_ceil_div(fewest, 4) ? most : fewest; /* most < 1.25 fewest */
 
     for (size_t i = 0; i < n; i++) {
         spec *s = &specs[i];
 
-        if (page % s->page) {
-            snprintf(why, why_bytes, "vLLM cannot unify pages of %llu and %llu B", (unsigned long long)s->page,
-                     (unsigned long long)page);
-            return -ENOTSUP;
-        }
+        if (page % s->page)
+            return kvb_why_set(-ENOTSUP, why, why_bytes, "vLLM cannot unify pages of %llu and %llu B",
+                               (unsigned long long)s->page, (unsigned long long)page);
         if (__builtin_mul_overflow(s->block, page / s->page, &s->block) || kvb_round_up(&s->layers, size))
             return -EOVERFLOW;
         s->page = page;
@@ -749,10 +738,8 @@ static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, s
                         size_t why_bytes)
 {
     *n = 0;
-    if (model->n_groups > GROUPS) {
-        snprintf(why, why_bytes, "more than %d kinds of layers", GROUPS);
-        return -ENOTSUP;
-    }
+    if (model->n_groups > GROUPS)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "more than %d kinds of layers", GROUPS);
     int error = specs_make(model, ask, specs, n, why, why_bytes);
     return error ? error : pool_unify(specs, *n, ask->whole, why, why_bytes);
 }
@@ -846,7 +833,6 @@ const kvb_size_engine kvb_size_engine_vllm = {
         "its groups of pages for them differ by version, and no public log fixes one (vllm-project/vllm 51041)",
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
-    .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
     .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",
     .batch_on = vllm_batch,
     .fraction =

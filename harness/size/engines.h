@@ -19,9 +19,9 @@ int kvb_round_up(uint64_t *x, uint64_t to); /* 0 or -EOVERFLOW */
 /* Layers of the asked stage of a pipeline, out of n; rounded up. */
 uint64_t kvb_stage_layers(uint64_t n, const kvb_size_ask *ask);
 
-/* Layers of group i on the fullest rank. The layers of each group are spread evenly over the stages, rounded up. Layers
+/* Layers of the group on the fullest rank. The layers of each group are spread evenly over the stages, rounded up. Layers
  * for multi-token prediction, if served, belong to the last group with attention. */
-uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask);
+uint64_t kvb_layers_held(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask);
 
 /* Bytes of one token's K and V rows in one layer of the group on one rank, without a sparse indexer's keys. -ENOTSUP with
  * why: the format or --tp does not divide the rows. */

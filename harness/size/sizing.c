@@ -129,38 +129,39 @@ const kvb_device *kvb_device_find(const char *name)
 /* ---- formats of rows --------------------------------------------------------------------------------------------- */
 
 /* Sizes of formats; caches/pools stores rows in them. The numbers come from the formats' definitions: ggml-common.h's
- * blocks, MLX's affine groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and
- * flashmla_sparse.py. */
+ * blocks; MLX's affine groups aBgN, B bits with a 16-bit scale and bias for N elements; OCP FP8 and MX; NVFP4, without its
+ * one f32 a tensor; vLLM's types with an f32 scale for each token and head; TurboQuant; flashmla_sparse.py: of a row of
+ * MLA, 512 elements in e4m3 with 4 f32 scales, and 64 in bf16. */
 static const kvb_kv_format formats[] = {
-    {"f32", "float32", "IEEE binary32", 1, 4, 0},
-    {"f16", "float16 fp16", "IEEE binary16", 1, 2, 0},
-    {"bf16", "bfloat16", "bfloat16", 1, 2, 0},
-    {"e4m3", "fp8_e4m3 fp8 float8_e4m3fn", "OCP FP8 e4m3", 1, 1, 0},
-    {"e5m2", "fp8_e5m2 float8_e5m2", "OCP FP8 e5m2", 1, 1, 0},
-    {"e4m3-token", "fp8-token", "OCP FP8 e4m3, an f32 scale a row", 1, 1, 4},
-    {"e5m2-token", "", "OCP FP8 e5m2, an f32 scale a row", 1, 1, 4},
-    {"int8", "int8-token", "8-bit integers, an f32 scale a row", 1, 1, 4},
-    {"int8-asym", "", "8-bit integers, f32 scale and zero a row", 1, 1, 8},
-    {"q8_0", "", "ggml: 8 bits, an f16 scale for 32", 32, 34, 0},
-    {"q5_1", "", "ggml: 5 bits, f16 scale and least for 32", 32, 24, 0},
-    {"q5_0", "", "ggml: 5 bits, an f16 scale for 32", 32, 22, 0},
-    {"q4_1", "", "ggml: 4 bits, f16 scale and least for 32", 32, 20, 0},
-    {"q4_0", "", "ggml: 4 bits, an f16 scale for 32", 32, 18, 0},
-    {"iq4_nl", "", "ggml: 16 uneven levels, an f16 scale for 32", 32, 18, 0},
-    {"a8g32", "", "MLX affine: 8 bits, scale and bias for 32", 32, 36, 0},
-    {"a8g64", "", "MLX affine: 8 bits, scale and bias for 64", 64, 68, 0},
-    {"a8g128", "", "MLX affine: 8 bits, scale and bias for 128", 128, 132, 0},
-    {"a4g32", "", "MLX affine: 4 bits, scale and bias for 32", 32, 20, 0},
-    {"a4g64", "", "MLX affine: 4 bits, scale and bias for 64", 64, 36, 0},
-    {"a4g128", "", "MLX affine: 4 bits, scale and bias for 128", 128, 68, 0},
-    {"a2g32", "", "MLX affine: 2 bits, scale and bias for 32", 32, 12, 0},
-    {"a2g64", "", "MLX affine: 2 bits, scale and bias for 64", 64, 20, 0},
-    {"a2g128", "", "MLX affine: 2 bits, scale and bias for 128", 128, 36, 0},
-    {"mxfp4", "", "OCP MXFP4: e2m1, a power of two for 32", 32, 17, 0},
-    {"nvfp4", "", "NVFP4: e2m1, an e4m3 scale for 16 (one f32 a tensor is not counted)", 16, 9, 0},
-    {"tq4", "", "TurboQuant: 4-bit codebook, an f16 scale a row", 2, 1, 2},
-    {"tq3", "", "TurboQuant: 3-bit codebook, an f16 scale a row", 8, 3, 2},
-    {"fp8_ds_mla", "", "MLA of 512 + 64: 512 of e4m3, 4 f32 scales, 64 of bf16", 576, 656, 0},
+    {"f32", "float32", 1, 4, 0},
+    {"f16", "float16 fp16", 1, 2, 0},
+    {"bf16", "bfloat16", 1, 2, 0},
+    {"e4m3", "fp8_e4m3 fp8 float8_e4m3fn", 1, 1, 0},
+    {"e5m2", "fp8_e5m2 float8_e5m2", 1, 1, 0},
+    {"e4m3-token", "fp8-token", 1, 1, 4},
+    {"e5m2-token", "", 1, 1, 4},
+    {"int8", "int8-token", 1, 1, 4},
+    {"int8-asym", "", 1, 1, 8},
+    {"q8_0", "", 32, 34, 0},
+    {"q5_1", "", 32, 24, 0},
+    {"q5_0", "", 32, 22, 0},
+    {"q4_1", "", 32, 20, 0},
+    {"q4_0", "", 32, 18, 0},
+    {"iq4_nl", "", 32, 18, 0},
+    {"a8g32", "", 32, 36, 0},
+    {"a8g64", "", 64, 68, 0},
+    {"a8g128", "", 128, 132, 0},
+    {"a4g32", "", 32, 20, 0},
+    {"a4g64", "", 64, 36, 0},
+    {"a4g128", "", 128, 68, 0},
+    {"a2g32", "", 32, 12, 0},
+    {"a2g64", "", 64, 20, 0},
+    {"a2g128", "", 128, 36, 0},
+    {"mxfp4", "", 32, 17, 0},
+    {"nvfp4", "", 16, 9, 0},
+    {"tq4", "", 2, 1, 2},
+    {"tq3", "", 8, 3, 2},
+    {"fp8_ds_mla", "", 576, 656, 0},
 };
 
 const kvb_kv_format *kvb_kv_format_at(size_t i)
@@ -220,8 +221,7 @@ int kvb_round_up(uint64_t *x, uint64_t to)
 /* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
 static int too_large(char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes, "a size is above 64 bits");
-    return -EOVERFLOW;
+    return kvb_why_set(-EOVERFLOW, why, why_bytes, "a size is above 64 bits");
 }
 
 uint64_t kvb_stage_layers(uint64_t n, const kvb_size_ask *ask)
@@ -229,14 +229,14 @@ uint64_t kvb_stage_layers(uint64_t n, const kvb_size_ask *ask)
     return ask->parts ? kvb_ceil_div(n * ask->part, ask->parts) : kvb_ceil_div(n, ask->pp);
 }
 
-uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask)
+uint64_t kvb_layers_held(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask)
 {
-    size_t last = model->n_groups; /* the last group with attention */
+    const kvb_sized_group *last = NULL; /* with attention */
 
-    for (size_t j = 0; j < model->n_groups; j++)
-        if (kvb_sized_attends(&model->groups[j]))
-            last = j;
-    return kvb_stage_layers(model->groups[i].n, ask) + (ask->mtp && i == last ? model->mtp_layers : 0);
+    for (const kvb_sized_group *g = model->groups; g < model->groups + model->n_groups; g++)
+        if (kvb_sized_attends(g))
+            last = g;
+    return kvb_stage_layers(group->n, ask) + (ask->mtp && group == last ? model->mtp_layers : 0);
 }
 
 static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *which, uint64_t heads, uint32_t elements,
@@ -244,11 +244,9 @@ static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *whi
 {
     uint64_t row = kvb_kv_row_bytes(format, elements);
 
-    if (elements && !row) {
-        snprintf(why, why_bytes, "%s stores groups of %u, which do not divide %s rows of %u", format->name,
-                 format->group, which, elements);
-        return -ENOTSUP;
-    }
+    if (elements && !row)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "%s stores groups of %u, which do not divide %s rows of %u",
+                           format->name, format->group, which, elements);
     return kvb_add(bytes, heads, row);
 }
 
@@ -261,10 +259,9 @@ int kvb_layer_row_bytes(const kvb_sized_group *g, const kvb_size_ask *ask, uint6
         return 0;
     if (g->kind == KVB_SIZED_LATENT) /* each rank computes its own heads from the whole row */
         return row_add(bytes, ask->k, "latent", 1, g->latent_dim + g->rope_dim, why, why_bytes);
-    if (g->kv_heads >= ask->tp ? g->kv_heads % ask->tp : ask->tp % g->kv_heads) {
-        snprintf(why, why_bytes, "%u KV heads are not divided by --tp %" PRIu64, g->kv_heads, ask->tp);
-        return -ENOTSUP;
-    }
+    if (g->kv_heads >= ask->tp ? g->kv_heads % ask->tp : ask->tp % g->kv_heads)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "%u KV heads are not divided by --tp %" PRIu64, g->kv_heads,
+                           ask->tp);
     int error = row_add(bytes, ask->k, "K", heads, g->k_dim, why, why_bytes);
     return error ? error : row_add(bytes, ask->v, "V", heads, g->v_dim, why, why_bytes);
 }
@@ -326,7 +323,6 @@ static int ideal_layer(const kvb_sized_model *model, const kvb_sized_group *g, c
 
 const kvb_size_engine kvb_size_engine_ideal = {
     .name = "ideal",
-    .summary = "every row and state that a later token may read, and nothing else",
     .source = "the definition of each kind of layer",
     .knows = 1 << KVB_SIZED_POOLED | 1 << KVB_SIZED_CROSS,
     .layer = ideal_layer,
@@ -375,10 +371,9 @@ int kvb_layers_sum(const kvb_size_engine *engine, const kvb_sized_model *model, 
 {
     int error = 0;
 
-    for (size_t i = 0; i < model->n_groups && !error; i++) {
-        const kvb_sized_group *g = &model->groups[i];
+    for (const kvb_sized_group *g = model->groups; g < model->groups + model->n_groups && !error; g++) {
         kvb_size_layer l = {
-            .layers = kvb_layers_held(model, i, ask), .streams = ask->sequences, .cells = ask->context, .tokens = 1};
+            .layers = kvb_layers_held(model, g, ask), .streams = ask->sequences, .cells = ask->context, .tokens = 1};
 
         error = kvb_layer_row_bytes(g, ask, &l.row, why, why_bytes);
         if (!error)
@@ -396,8 +391,7 @@ int kvb_layers_sum(const kvb_size_engine *engine, const kvb_sized_model *model, 
 /* Why the engine's allocation of such kinds of layers is not known; NULL: it is. */
 static const char *kinds_lack(const kvb_size_engine *engine, const kvb_sized_model *model, char text[KVB_LACK_TEXT])
 {
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
+    for (const kvb_sized_group *g = model->groups; g < model->groups + model->n_groups; g++) {
         const char *why = engine->pooled_why && g->every > 1 ? engine->pooled_why : NULL;
 
         if ((g->kind != KVB_SIZED_POOLED && g->kind != KVB_SIZED_CROSS) || engine->knows >> g->kind & 1)
@@ -437,10 +431,8 @@ int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, c
 
     *out = (kvb_size_allocation){0};
     lack = lack ? lack : kvb_size_lack(engine, model, ask, text);
-    if (lack) {
-        snprintf(why, why_bytes, "%s", lack);
-        return -ENOTSUP;
-    }
+    if (lack)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "%s", lack);
     int error = engine->allocate ? engine->allocate(model, ask, out, why, why_bytes)
                                  : kvb_layers_sum(engine, model, ask, out, why, why_bytes);
     return error == -EOVERFLOW ? too_large(why, why_bytes) : error;
@@ -471,10 +463,8 @@ static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, con
     kvb_size_terms alone = {.weights_known = true, .weight_bytes = terms->draft_weight_bytes};
     kvb_size draft;
 
-    if (ask->pp > 1 && engine->draft_why) {
-        snprintf(why, why_bytes, "%s", engine->draft_why);
-        return -ENOTSUP;
-    }
+    if (ask->pp > 1 && engine->draft_why)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "%s", engine->draft_why);
     own.spec_depth = own.parts = 0;
     own.pp = 1;
     own.mtp = own.before_last = false;
@@ -838,18 +828,20 @@ static int table_print(const kvb_size_row *rows, size_t n, kvb_table_format form
 
 int kvb_size_suggest(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
+    const bool people = kvb_table_is_for_people(format);
     int error = 0;
 
-    if (!kvb_table_is_for_people(format))
-        return table_print(rows->at, rows->n, format, out);
     for (size_t i = 0, n; i < rows->n && !error; i += n) {
-        for (n = 1; i + n < rows->n && rows->at[i + n].model == rows->at[i].model; n++)
+        const kvb_size_row *row = &rows->at[i];
+
+        for (n = 1; i + n < rows->n && (!people || row[n].model == row->model); n++)
             ;
-        fprintf(out, "%s%s:\n\n", i ? "\n" : "", rows->at[i].model->name);
-        if (!rows->at[i].terms.weights_known)
-            fprintf(out, "weights: %s\n", rows->at[i].terms.weights_why);
+        if (people)
+            fprintf(out, "%s%s:\n\n", i ? "\n" : "", row->model->name);
+        if (people && !row->terms.weights_known)
+            fprintf(out, "weights: %s\n", row->terms.weights_why);
         else
-            error = table_print(rows->at + i, n, format, out);
+            error = table_print(row, n, format, out);
     }
     return error ? error : ferror(out) ? -EIO : 0;
 }

@@ -12,9 +12,8 @@
 
 /* A format of rows. A row is one head's K or V of one token, or the one row of MLA. */
 typedef struct kvb_kv_format {
-    const char *name; /* as in `kvbench list pools`: f32 f16 bf16 e4m3 int8 q8_0 a4g64 nvfp4 fp8_ds_mla … */
-    const char *also; /* engines' names for it, separated by spaces; "": the same */
-    const char *summary;
+    const char *name;     /* as in `kvbench list pools`: f32 f16 bf16 e4m3 int8 q8_0 a4g64 nvfp4 fp8_ds_mla … */
+    const char *also;     /* engines' names for it, separated by spaces; "": the same */
     uint32_t group;       /* elements stored together; a row must be a multiple */
     uint32_t group_bytes; /* bytes of a group, with the scales and zeros inside it */
     uint32_t extra_bytes; /* bytes of a row's own scale */
@@ -88,8 +87,7 @@ typedef struct kvb_size_layer {
 
 /* An engine's rules of allocation. */
 typedef struct kvb_size_engine {
-    char name[24]; /* a word of --engine, with the version if one is asked for: "vllm@0.24" */
-    const char *summary;
+    char name[24];            /* a word of --engine, with the version if one is asked for: "vllm@0.24" */
     const char *source;       /* of the formulas */
     const char *since;        /* the version since which its newest rules hold; NULL: no rule depends on the version */
     const char *states_since; /* the same for recurrent states */

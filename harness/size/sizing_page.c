@@ -33,14 +33,13 @@ enum { RANKS = sizeof ranks / sizeof *ranks };
  * far smaller: weights above 2^53 bytes are left out as unknown. */
 enum { EXACT_BITS = 53 };
 
-static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask *ask)
+static json_t *group_make(const kvb_sized_model *m, const kvb_sized_group *g, const kvb_size_ask *ask)
 {
     static const char *const kinds[] = {"full", "window", "chunk", "latent", "pooled", "cross", "state", "none"};
-    const kvb_sized_group *g = &m->groups[i];
 
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, "
                      "s:b, s:I, s:I, s:I, s:I}",
-                     "kind", kinds[g->kind], "layers", (json_int_t)kvb_layers_held(m, i, ask), "heads",
+                     "kind", kinds[g->kind], "layers", (json_int_t)kvb_layers_held(m, g, ask), "heads",
                      (json_int_t)g->heads, "kv_heads", (json_int_t)g->kv_heads, "k_dim", (json_int_t)g->k_dim, "v_dim",
                      (json_int_t)g->v_dim, "window", (json_int_t)g->window, "sinks", (json_int_t)g->sinks, "latent",
                      (json_int_t)g->latent_dim + g->rope_dim, "index", (json_int_t)g->index_dim, "index_row",
@@ -78,7 +77,7 @@ static json_t *model_make(const kvb_size_row *row)
     json_t *groups = json_array();
 
     for (size_t i = 0; i < m->n_groups; i++)
-        json_array_append_new(groups, group_make(m, i, &row->ask));
+        json_array_append_new(groups, group_make(m, &m->groups[i], &row->ask));
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:I}",
                      "name", m->name, "dtype", (json_int_t)kvb_config_dtype_bytes(m->dtype), "hidden",
                      (json_int_t)m->hidden, "intermediate", (json_int_t)m->intermediate, "vocab", (json_int_t)m->vocab,

@@ -12,6 +12,7 @@
 #include "harness/machine/team.h"
 #include "harness/size/cache_model.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 const char *const kvb_size_verdict_names[KVB_SIZE_VERDICTS] = {"equal", "differs", "unavailable"};
 
@@ -339,9 +340,9 @@ static int asked_check(const kvb_size_asked *a, char *why, size_t why_bytes)
     uint64_t sequences = a->sequences ? a->sequences : SEQUENCES, context = a->context ? a->context : CONTEXT;
     if (sequences <= KVB_MAX_SEQS && sequences * (context + DRAFTS) < UINT32_MAX)
         return 0;
-    snprintf(why, why_bytes, "%llu sequences of %llu tokens: a cache of kvbench holds up to %u sequences and %u cells",
-             (unsigned long long)sequences, (unsigned long long)context, KVB_MAX_SEQS, UINT32_MAX - DRAFTS);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes,
+                       "%llu sequences of %llu tokens: a cache of kvbench holds up to %u sequences and %u cells",
+                       (unsigned long long)sequences, (unsigned long long)context, KVB_MAX_SEQS, UINT32_MAX - DRAFTS);
 }
 
 int kvb_size_verify(const kvb_sized_model *model, const kvb_size_asked *asked, kvb_size_verdicts *verdicts, char *why,

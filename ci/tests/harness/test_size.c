@@ -255,7 +255,7 @@ static void the_engine_is_its_cache(void **state)
                                   .spec_depth = asks[i].depth};
         const kvb_cache_type *cache = windows ? &kvb_cache_window : n > 1 ? &kvb_cache_seq : &kvb_cache_contiguous;
         assert_int_equal(kvb_size_cache_model(&model, context, NULL, &m, why, sizeof why), 0);
-        assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &ask, &held, why, sizeof why), 0);
+        assert_int_equal(kvb_size_hold(&kvb_size_engine_kvbench, &model, &ask, &held, why, sizeof why), 0);
         const uint64_t want = played(cache, &m, n, context, chunk, asks[i].depth, (uint64_t)n * context > 1 << 16),
                        got = held.kv_bytes + held.state_bytes;
         if (far ? fabs((double)got / (double)want - 1) > 1e-3 : got != want)
@@ -340,7 +340,7 @@ static void published_windows(void **state)
             const kvb_size_ask ask = ask_of(k / 2 ? 131072 : 32768, k % 2 ? 16 : 1, "bf16");
             kvb_size_allocation held, ideal;
             assert_int_equal(kvb_size_hold(&kvb_size_engine_ideal, model, &ask, &ideal, why, sizeof why), 0);
-            if (kvb_size_engine_kvbench.allocate(model, &ask, &held, why, sizeof why))
+            if (kvb_size_hold(&kvb_size_engine_kvbench, model, &ask, &held, why, sizeof why))
                 fail_msg("%s", why);
             assert_true(held.bytes_per_token - ideal.bytes_per_token ==
                         2); /* the cell's owners, in the group without windows */
@@ -416,15 +416,16 @@ static void what_the_engine_refuses(void **state)
     };
     kvb_size_allocation held;
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
-        assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &asks[i].ask, &held, why, sizeof why), -ENOTSUP);
+        assert_int_equal(kvb_size_hold(&kvb_size_engine_kvbench, &model, &asks[i].ask, &held, why, sizeof why),
+                         -ENOTSUP);
         assert_string_equal(why, asks[i].why);
     }
     group.kind = KVB_SIZED_STATE;
     group.name = "RWKV";
-    assert_int_equal(
-        kvb_size_engine_kvbench.allocate(&model, &(kvb_size_ask){.context = 10, .sequences = 1, .k = plain, .v = plain},
-                                         &held, why, sizeof why),
-        -ENOTSUP);
+    assert_int_equal(kvb_size_hold(&kvb_size_engine_kvbench, &model,
+                                   &(kvb_size_ask){.context = 10, .sequences = 1, .k = plain, .v = plain}, &held, why,
+                                   sizeof why),
+                     -ENOTSUP);
     assert_string_equal(why, "2 layers of RWKV: no cache for that recurrence");
 }
 

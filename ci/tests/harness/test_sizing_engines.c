@@ -3,12 +3,21 @@
  * drafts of recurrent layers, device defaults, and refusals. */
 #include "ci/tests/harness/sized.h"
 
-static kvb_size computed(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask)
+static kvb_size computed_of(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask)
 {
     kvb_size size;
 
     if (kvb_size_compute(model, engine, ask, &(kvb_size_terms){0}, &size, why, sizeof why) != 0)
         fail_msg("%s: %s: %s", model->name, engine->name, why);
+    return size;
+}
+
+static kvb_size computed(const char *name, const kvb_size_engine *engine, const kvb_size_ask *ask)
+{
+    kvb_sized_model *model = built_in(name);
+    const kvb_size size = computed_of(model, engine, ask);
+
+    kvb_sized_model_free(model);
     return size;
 }
 
@@ -35,63 +44,60 @@ static const struct {
 static void test_peaks(void **state)
 {
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
-        kvb_sized_model *model = built_in(peaks[i].model);
         kvb_size_ask ask = ask_of(1024, 1, "f16");
 
         ask.batch = peaks[i].batch;
         ask.max_seqs = peaks[i].max_seqs;
         ask.outputs = peaks[i].outputs;
-        double bytes = (double)computed(model, peaks[i].engine, &ask).activation_bytes;
+        double bytes = (double)computed(peaks[i].model, peaks[i].engine, &ask).activation_bytes;
         if (bytes < peaks[i].logged || bytes > peaks[i].logged * peaks[i].above)
             fail_msg("%s, %s: %.0f bytes, but %.0f are logged", peaks[i].model, peaks[i].engine->name, bytes,
                      peaks[i].logged);
-        kvb_sized_model_free(model);
     }
 }
 
 /* vLLM's buffers are for max_num_seqs (more on large devices), and for all wanted sequences. */
 static void test_devices(void **state)
 {
-    kvb_sized_model *model = built_in("Llama-3.1-8B");
     kvb_size_ask ask = ask_of(1024, 1, "f16");
-    uint64_t usual = computed(model, &kvb_size_engine_vllm, &ask).activation_bytes;
+    uint64_t usual = computed("Llama-3.1-8B", &kvb_size_engine_vllm, &ask).activation_bytes;
 
     ask.device = kvb_device_find("h100-80gb");
     assert_non_null(ask.device);
     assert_int_equal(kvb_size_batch(&kvb_size_engine_vllm, &ask), 8192);
-    kvb_size large = computed(model, &kvb_size_engine_vllm, &ask);
+    kvb_size large = computed("Llama-3.1-8B", &kvb_size_engine_vllm, &ask);
     assert_true(large.activation_bytes > 3 * usual);
     assert_int_equal(large.budget_bytes, ask.device->memory / 1000 * 900);
-    assert_int_equal(computed(model, &kvb_size_engine_ideal, &ask).budget_bytes, ask.device->memory);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_ideal, &ask).budget_bytes, ask.device->memory);
     /* 512 + 1.5 x 8192 + 2 x 256 + 128 MiB: server_args.py */
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).activation_bytes, 13440UL << 20);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).activation_bytes, 13440UL << 20);
     ask.utilization = 500;
-    assert_int_equal(computed(model, &kvb_size_engine_vllm, &ask).budget_bytes, ask.device->memory / 1000 * 500);
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).budget_bytes, ask.device->memory);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_vllm, &ask).budget_bytes,
+                     ask.device->memory / 1000 * 500);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).budget_bytes, ask.device->memory);
     ask.device = kvb_device_find("A100-80GB");
     assert_int_equal(kvb_size_batch(&kvb_size_engine_vllm, &ask), 2048);
-    assert_true(computed(model, &kvb_size_engine_vllm, &ask).activation_bytes <= usual);
+    assert_true(computed("Llama-3.1-8B", &kvb_size_engine_vllm, &ask).activation_bytes <= usual);
     ask.device = kvb_device_find("L4"); /* 512 + 1.5 x 2048 + 2 x 24 + 128 */
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).activation_bytes, 3760UL << 20);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).activation_bytes, 3760UL << 20);
     assert_null(kvb_device_find("H1000"));
     for (size_t i = 0; kvb_device_at(i); i++)
         assert_true(kvb_device_find(kvb_device_at(i)->name) == kvb_device_at(i));
-    kvb_sized_model_free(model);
 }
 
 /* llama-kv-cache-iswa.cpp: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. A row of a layer has 2048
  * bytes. */
 static void test_unified(void **state)
 {
-    kvb_sized_model *model = built_in("gpt-oss-20b");
     kvb_size_ask ask = ask_of(8192, 4, "f16");
 
-    assert_int_equal(computed(model, &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 12 * 2048UL * 4 * (8192 + 768));
+    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_llama_cpp, &ask).held.kv_bytes,
+                     12 * 2048UL * 4 * (8192 + 768));
     ask.unified = true;
-    assert_int_equal(computed(model, &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 12 * 2048UL * (4 * 8192 + 1024));
+    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_llama_cpp, &ask).held.kv_bytes,
+                     12 * 2048UL * (4 * 8192 + 1024));
     ask.context = 100; /* 400 cells become 512 */
-    assert_int_equal(computed(model, &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 24 * 2048UL * 512);
-    kvb_sized_model_free(model);
+    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 24 * 2048UL * 512);
 }
 
 /* mamba_utils.py: one group for each of 4 ranks; a column and a state for each drafted token. */
@@ -108,7 +114,7 @@ static void test_states_on_ranks(void **state)
 
             ask.tp = tp;
             ask.spec_depth = drafts;
-            assert_int_equal(computed(model, &kvb_size_engine_vllm, &ask).held.state_bytes,
+            assert_int_equal(computed_of(model, &kvb_size_engine_vllm, &ask).held.state_bytes,
                              2UL * (1 + drafts) * 2 * (state_of_one + channels * (3 + drafts)));
         }
     kvb_sized_model_free(model);
@@ -116,43 +122,40 @@ static void test_states_on_ranks(void **state)
 
 static void test_pools(void **state)
 {
-    kvb_sized_model *model = built_in("Llama-3.1-8B");
     kvb_size_ask ask = ask_of(1100, 3, "bf16");
 
-    assert_int_equal(computed(model, &kvb_size_engine_mlx, &ask).held.kv_bytes, 131072UL * 3 * 1280);
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1100 + 1));
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_mlx, &ask).held.kv_bytes, 131072UL * 3 * 1280);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1100 + 1));
     ask.block = 64;
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1152 + 64));
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1152 + 64));
     ask.k = ask.v = kvb_kv_format_find("fp8");
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 65536UL * (3 * 1152 + 64));
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).held.kv_bytes, 65536UL * (3 * 1152 + 64));
     ask.k = ask.v = kvb_kv_format_find("a4g64");
-    assert_int_equal(computed(model, &kvb_size_engine_mlx, &ask).held.kv_bytes, 36864UL * 3 * 1280);
-    kvb_sized_model_free(model);
+    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_mlx, &ask).held.kv_bytes, 36864UL * 3 * 1280);
 }
 
 /* gpt-oss-20b has 12 layers of each kind, with rows of 2048 bytes and windows of 128. */
 static void test_windows(void **state)
 {
-    kvb_sized_model *model = built_in("gpt-oss-20b"), *gemma = built_in("gemma-2-9b");
     kvb_size_ask ask = ask_of(10000, 2, "bf16");
     kvb_size size;
 
-    size = computed(model, &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each kind */
+    size = computed("gpt-oss-20b", &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each kind */
     assert_int_equal(size.held.kv_bytes, 12 * 2048UL * (20001 + 16001));
     assert_true(size.held.bytes_per_token == 12 * 2048 * 1.8);
     ask.context = 1; /* a window and a page must fit into 0.8 of the slots: 163 of them */
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 12 * 2048UL * (164 + 131));
+    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_sglang, &ask).held.kv_bytes, 12 * 2048UL * (164 + 131));
     ask.context = 10000;
-    assert_int_equal(computed(model, &kvb_size_engine_mlx, &ask).held.kv_bytes, 12 * 2048UL * 2 * (10240 + 127 + 2048));
-    size = computed(model, &kvb_size_engine_trtllm, &ask); /* windowed layers hold every token; a ninth stays free */
+    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_mlx, &ask).held.kv_bytes,
+                     12 * 2048UL * 2 * (10240 + 127 + 2048));
+    size = computed("gpt-oss-20b", &kvb_size_engine_trtllm,
+                    &ask); /* windowed layers hold every token; a ninth stays free */
     assert_int_equal(size.held.kv_bytes, 24 * 2048UL * 2 * 10016);
     ask.batch = 1;
     assert_true(size.activation_bytes > (size.held.kv_bytes + 8) / 9);
     ask.batch = 0;
     ask.context = 4095; /* no make_cache: both kinds keep all */
-    assert_int_equal(computed(gemma, &kvb_size_engine_mlx, &ask).held.kv_bytes, 42UL * 8192 * 2 * 4096);
-    kvb_sized_model_free(model);
-    kvb_sized_model_free(gemma);
+    assert_int_equal(computed("gemma-2-9b", &kvb_size_engine_mlx, &ask).held.kv_bytes, 42UL * 8192 * 2 * 4096);
 }
 
 /* Windowed layers keep every token if `whole` is set; not in vLLM for models with states. */
@@ -161,15 +164,13 @@ static void test_whole_windows(void **state)
     static const kvb_size_engine *const engines[] = {&kvb_size_engine_vllm, &kvb_size_engine_llama_cpp,
                                                      &kvb_size_engine_sglang};
     static const uint64_t more[] = {0, 0, 1}; /* SGLang's additional slot */
-    kvb_sized_model *model = built_in("gpt-oss-20b");
     kvb_size_ask ask = ask_of(8192, 1, "f16");
     kvb_size_allocation held;
 
     ask.whole = true;
     for (size_t i = 0; i < 3; i++)
-        assert_int_equal(computed(model, engines[i], &ask).held.kv_bytes, 24 * 2048UL * (8192 + more[i]));
-    kvb_sized_model_free(model);
-    model = built_in("Qwen3.5-9B");
+        assert_int_equal(computed("gpt-oss-20b", engines[i], &ask).held.kv_bytes, 24 * 2048UL * (8192 + more[i]));
+    kvb_sized_model *model = built_in("Qwen3.5-9B");
     assert_int_equal(kvb_size_hold(&kvb_size_engine_vllm, model, &ask, &held, why, sizeof why), -ENOTSUP);
     assert_string_equal(why, "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
     kvb_sized_model_free(model);
@@ -179,49 +180,42 @@ static void test_whole_windows(void **state)
  * layers of rows. */
 static void test_mlx(void **state)
 {
-    kvb_sized_model *latent = built_in("DeepSeek-V3"), *delta = built_in("Qwen3.5-9B");
     kvb_size_ask ask = ask_of(4097, 3, "bf16");
-    kvb_size size = computed(latent, &kvb_size_engine_mlx, &ask);
+    kvb_size size = computed("DeepSeek-V3", &kvb_size_engine_mlx, &ask);
 
     assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 61 * 576 * 2);
     assert_true(size.held.bytes_per_token == 70272);
-    size = computed(delta, &kvb_size_engine_mlx, &ask);
+    size = computed("Qwen3.5-9B", &kvb_size_engine_mlx, &ask);
     assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 32768);
     assert_int_equal(size.held.state_bytes, 3UL * 24 * (524288 * 4 + 24576 * 2));
     assert_int_equal(size.held.fixed_bytes_per_sequence, 24 * 2146304);
     ask.k = ask.v = kvb_kv_format_find("a8g64"); /* --kv-bits does not change states */
-    assert_int_equal(computed(delta, &kvb_size_engine_mlx, &ask).held.state_bytes, size.held.state_bytes);
-    kvb_sized_model_free(latent);
-    kvb_sized_model_free(delta);
+    assert_int_equal(computed("Qwen3.5-9B", &kvb_size_engine_mlx, &ask).held.state_bytes, size.held.state_bytes);
 }
 
 /* The memory of rows and states is divided 10 : 9; a request needs three states (kv_cache_configurator.py). */
 static void test_shares(void **state)
 {
     const uint64_t one = 24 * 2146304; /* Qwen3.5-9B: 32,768 B a token */
-    kvb_sized_model *model = built_in("Qwen3.5-9B");
     kvb_size_ask ask = ask_of(1000, 2, "bf16");
-    kvb_size_allocation held = computed(model, &kvb_size_engine_sglang, &ask).held;
+    kvb_size_allocation held = computed("Qwen3.5-9B", &kvb_size_engine_sglang, &ask).held;
 
     assert_int_equal(held.state_bytes, 7 * one); /* states need the most here: rows get their part in proportion */
     assert_int_equal(held.kv_bytes, (6 * one + 8) / 9 * 10);
     ask.context = 100000;
-    held = computed(model, &kvb_size_engine_sglang, &ask).held;
+    held = computed("Qwen3.5-9B", &kvb_size_engine_sglang, &ask).held;
     assert_int_equal(held.kv_bytes, 200001UL * 32768);
     assert_int_equal(held.state_bytes, (200001UL * 32768 * 9 / 10 / one + 1) * one);
-    kvb_sized_model_free(model);
 }
 
 /* DeepSeek-V3.2: pages of 64 slots; 132 bytes for the indexer; a row has 512 elements of fp8, 4 scales, 64 of bf16. */
 static void test_indexed(void **state)
 {
-    kvb_sized_model *model = built_in("DeepSeek-V3.2");
     kvb_size_ask ask = ask_of(100, 1, "bf16");
 
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (1152 + 132));
+    assert_int_equal(computed("DeepSeek-V3.2", &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (1152 + 132));
     ask.k = ask.v = kvb_kv_format_find("fp8");
-    assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (656 + 132));
-    kvb_sized_model_free(model);
+    assert_int_equal(computed("DeepSeek-V3.2", &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (656 + 132));
 }
 
 /*
@@ -262,7 +256,7 @@ static const struct {
 /* The bytes that `what` names. For rows of one kind of layer, the size without these layers is subtracted. */
 static double bytes_of(kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask, const char *what)
 {
-    kvb_size_allocation held = computed(model, engine, ask).held;
+    kvb_size_allocation held = computed_of(model, engine, ask).held;
     bool full = strcmp(what, "full") == 0;
 
     if (strcmp(what, "states") == 0)
@@ -271,7 +265,7 @@ static double bytes_of(kvb_sized_model *model, const kvb_size_engine *engine, co
         for (size_t i = 0; i < model->n_groups; i++)
             if ((model->groups[i].kind == KVB_SIZED_WINDOW) != full)
                 model->groups[i].n = 0;
-        return (double)(held.kv_bytes - computed(model, engine, ask).held.kv_bytes);
+        return (double)(held.kv_bytes - computed_of(model, engine, ask).held.kv_bytes);
     }
     return (double)(held.kv_bytes + (strcmp(what, "both") == 0 ? held.state_bytes : 0));
 }
@@ -301,7 +295,7 @@ static void test_pooled(void **state)
     kvb_sized_model *model = built_in("DeepSeek-V4-Flash");
     kvb_size_ask ask = ask_of(1 << 20, 1, "bf16");
     const kvb_size size = (model->groups[0].n = 61, model->groups[1].n = 30, model->groups[2].n = 31,
-                           computed(model, &kvb_size_engine_ideal, &ask));
+                           computed_of(model, &kvb_size_engine_ideal, &ask));
     const double keys = 30.0 * (1 << 18) * (2 * 128 - 132);
 
     assert_true(fabs(((double)size.held.kv_bytes + keys) / GIB - 9.62) < 0.005);
