@@ -96,11 +96,6 @@ static const json_t *text_config(kvb_config_json *c, const json_t *root)
     return root;
 }
 
-static const char *architecture_of(const json_t *object)
-{
-    return json_string_value(json_array_get(json_object_get(object, "architectures"), 0));
-}
-
 /* A name. NULL: the value is absent or null, or it is no string, which is a failure. */
 static const char *name_of(kvb_config_json *c, const json_t *value, const char *expected)
 {
@@ -264,35 +259,13 @@ static void whole_read(kvb_model_reading *reading)
     dtype_read(reading);
 }
 
-static void layers_read(kvb_model_reading *reading)
-{
-    kvb_config_json *c = &reading->config;
-
-    kvb_layers_lay(reading);
-    if (!c->error)
-        kvb_layers_settle(reading);
-    if (!c->error)
-        kvb_layers_group(reading);
-    if (!c->error)
-        kvb_config_unasked(c);
-}
-
-/* Reads the parameters. Unknown ones are no failure: the context can be sized without them. */
-static void parameters_read(kvb_model_reading *reading)
-{
-    kvb_config_json *c = &reading->config;
-    kvb_sized_parameters *parameters = &reading->model->parameters;
-
-    if (kvb_sized_parameters_read(c->fields, reading->model, parameters) != 0)
-        kvb_config_fail(c, -EINVAL, "%s%s", c->place, parameters->why);
-}
-
 /* Fills in names, and the text config with everything that belongs to it. */
 static void model_begin(kvb_model_reading *reading, const json_t *root, const json_t *text)
 {
     kvb_config_json *c = &reading->config;
     kvb_sized_model *model = reading->model;
-    const char *type = json_string_value(json_object_get(root, "model_type")), *outer = architecture_of(root);
+    const char *type = json_string_value(json_object_get(root, "model_type")),
+               *outer = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
 
     model->name = strdup(c->file);
     model->architecture = strdup(outer ? outer : c->model_class);
@@ -315,34 +288,30 @@ static void model_begin(kvb_model_reading *reading, const json_t *root, const js
 static int model_read(const char *text, size_t n, json_t *config, const char *name, kvb_sized_model **model, char *why,
                       size_t why_bytes)
 {
-    kvb_model_reading *reading = calloc(1, sizeof *reading);
+    *model = calloc(1, sizeof **model);
+    kvb_model_reading reading = {.model = *model};
+    kvb_config_json *c = &reading.config;
 
-    *model = reading ? calloc(1, sizeof **model) : NULL;
-    if (!*model) {
-        free(reading);
-        snprintf(why, why_bytes, "%s: no memory", name);
-        return -ENOMEM;
-    }
-    kvb_config_json *c = &reading->config;
+    if (!*model)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", name);
     *c = (kvb_config_json){.file = name, .place = "", .why = why, .why_bytes = why_bytes, .asked = json_object()};
-    reading->model = *model;
     json_t *root = text ? json_read(c, text, n) : json_incref(config);
     const json_t *inner = c->error ? NULL : text_config(c, root);
 
     if (!c->error)
-        family_choose(reading, root, inner);
+        family_choose(&reading, root, inner);
     if (!c->error)
-        model_begin(reading, root, inner);
+        model_begin(&reading, root, inner);
     if (!c->error)
-        whole_read(reading);
+        whole_read(&reading);
     if (!c->error)
-        layers_read(reading);
-    if (!c->error)
-        parameters_read(reading);
+        kvb_layers_read(&reading);
+    kvb_sized_parameters *parameters = &(*model)->parameters; /* unknown ones are no failure */
+    if (!c->error && kvb_sized_parameters_read(c->fields, *model, parameters) != 0)
+        kvb_config_fail(c, -EINVAL, "%s%s", c->place, parameters->why);
     const int error = c->error;
     json_decref(root);
     json_decref(c->asked);
-    free(reading);
     if (!error)
         return 0;
     kvb_sized_model_free(*model);

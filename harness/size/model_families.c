@@ -331,14 +331,8 @@ static void lightning_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     state_tell(reading, shape, heads * dim, dim, "heads x head_dim x head_dim");
 }
 
-/* RWKV-4, transformers' modeling_rwkv.py: five vectors of hidden_size; the two shifted tokens in the model's dtype. */
-static void rwkv4_read(kvb_model_reading *reading, kvb_layer_shape *shape, uint64_t hidden)
-{
-    state_begin(shape, "RWKV-4");
-    state_tell(reading, shape, hidden, 3, "3 x hidden (model_type is rwkv, without a head_size)");
-}
-
-/* llama.cpp, llama_hparams::n_embd_r and n_embd_s: token_shift_count (2) x n_embd, and n_embd x wkv_head_size. */
+/* llama.cpp, llama_hparams::n_embd_r and n_embd_s: token_shift_count (2) x n_embd, and n_embd x wkv_head_size. RWKV-4 has
+ * five vectors of hidden_size, with the two shifted tokens in the model's dtype (transformers' modeling_rwkv.py). */
 static void rwkv_read(kvb_model_reading *reading, kvb_layer_shape *shape)
 {
     kvb_config_json *c = &reading->config;
@@ -348,7 +342,8 @@ static void rwkv_read(kvb_model_reading *reading, kvb_layer_shape *shape)
 
     shape_rule(shape, "shifted tokens", 2, "one before time mixing, one before channel mixing");
     if (type && strcmp(type, "rwkv") == 0 && !kvb_config_has(c, "head_size")) {
-        rwkv4_read(reading, shape, hidden);
+        state_begin(shape, "RWKV-4");
+        state_tell(reading, shape, hidden, 3, "3 x hidden (model_type is rwkv, without a head_size)");
     } else {
         state_begin(shape, "RWKV");
         uint64_t size = shape_fact(shape, "head_size", kvb_config_count(c, "head_size head_dim"));

@@ -228,7 +228,7 @@ static void rule_lay(kvb_model_reading *reading)
     snprintf(reading->letters_source, sizeof reading->letters_source, "%s", period.source);
 }
 
-void kvb_layers_lay(kvb_model_reading *reading)
+static void layers_lay(kvb_model_reading *reading)
 {
     const kvb_layer_family *family = reading->family;
 
@@ -338,13 +338,6 @@ static void sharing_settle(kvb_model_reading *reading)
     else if (cla && factor > 1)
         kvb_sized_model_note_add(reading, -1, "cla_share_factor", "one layer of %ju has rows, the others read them",
                                  (uintmax_t)factor);
-}
-
-void kvb_layers_settle(kvb_model_reading *reading)
-{
-    window_settle(reading);
-    chunk_settle(reading);
-    sharing_settle(reading);
 }
 
 /* ---- groups of equal layers --------------------------------------------------------------------------------- */
@@ -457,7 +450,7 @@ static void shape_read(kvb_model_reading *reading, char letter, int member, kvb_
         kvb_attention_read(reading, letter, shape);
 }
 
-void kvb_layers_group(kvb_model_reading *reading)
+static void layers_group(kvb_model_reading *reading)
 {
     static const char all[] = "FWCSBR-";
     const kvb_layer_family *family = reading->family;
@@ -494,4 +487,15 @@ void kvb_layers_group(kvb_model_reading *reading)
     }
     if (!reading->config.error)
         members_note(reading);
+}
+
+void kvb_layers_read(kvb_model_reading *reading)
+{
+    static void (*const steps[])(kvb_model_reading *) = {layers_lay, window_settle, chunk_settle, sharing_settle,
+                                                         layers_group};
+
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !reading->config.error; i++)
+        steps[i](reading);
+    if (!reading->config.error)
+        kvb_config_unasked(&reading->config);
 }

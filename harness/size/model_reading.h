@@ -191,11 +191,10 @@ struct kvb_model_reading {
 __attribute__((format(printf, 4, 5))) void kvb_sized_model_note_add(kvb_model_reading *reading, int group,
                                                                     const char *source, const char *format, ...);
 
-/* model_layers.c, in this order: give each layer a letter; change letters for windows that are switched off and for shared
- * rows; put layers of equal memory into groups, with a note for each factor and for each group's layers. */
-void kvb_layers_lay(kvb_model_reading *reading);
-void kvb_layers_settle(kvb_model_reading *reading);
-void kvb_layers_group(kvb_model_reading *reading);
+/* model_layers.c: gives each layer a letter; changes letters for windows that are switched off and for shared rows; puts
+ * layers of equal memory into groups, with a note for each factor and for each group's layers; refuses fields that change
+ * memory but were not read. */
+void kvb_layers_read(kvb_model_reading *reading);
 
 /* model_families.c: reads the rows of an attention layer with this letter. */
 void kvb_attention_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape);
