@@ -233,35 +233,28 @@ static void line_read(reading *r, const char *text)
 int kvb_logged_read(const char *path, kvb_logged *log, char *why, size_t why_bytes)
 {
     FILE *file = fopen(path, "r");
-    reading *r = calloc(1, sizeof *r);
+    reading r = {.n_said = 0};
     char *line = NULL;
     size_t bytes = 0, best = 0;
 
-    if (!file || !r) {
-        int error = !r ? -ENOMEM : -EINVAL;
-        kvb_why_set(error, why, why_bytes, "%s: %s", path, !r ? "no memory" : strerror(errno));
-        if (file)
-            fclose(file);
-        free(r);
-        return error;
-    }
+    if (!file)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s", path, strerror(errno));
     while (getline(&line, &bytes, file) >= 0)
-        line_read(r, line);
+        line_read(&r, line);
     free(line);
     bool broken = ferror(file);
     fclose(file);
     for (size_t e = 1; e < sizeof engines / sizeof *engines; e++)
-        best = r->sizes[e] > r->sizes[best] ? e : best;
-    *log = r->of[best];
+        best = r.sizes[e] > r.sizes[best] ? e : best;
+    *log = r.of[best];
     log->engine = engines[best];
-    bool found = r->sizes[best] > 0;
-    free(r);
-    return broken  ? kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be read", path)
-           : found ? 0
-                   : kvb_why_set(-EINVAL, why, why_bytes,
-                                 "%s: no size of a log of vllm, llama.cpp, sglang or trtllm: expected a line like "
-                                 "\"Available KV cache memory: 3.81 GiB\"",
-                                 path);
+    return broken ? kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be read", path)
+           : r.sizes[best] > 0
+               ? 0
+               : kvb_why_set(-EINVAL, why, why_bytes,
+                             "%s: no size of a log of vllm, llama.cpp, sglang or trtllm: expected a line like "
+                             "\"Available KV cache memory: 3.81 GiB\"",
+                             path);
 }
 
 /* Sets an option that has its usual value to the logged one. */

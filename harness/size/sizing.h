@@ -94,10 +94,10 @@ typedef struct kvb_size_engine {
     const char *pooled_why;   /* why rows of several tokens are not modelled; NULL: no source describes them */
     uint32_t version;         /* for kvb_size_ask.version, in a copy of the engine for a version */
     const char *stored;       /* formats that it stores, separated by spaces; NULL: all */
-    const char *stored_why; /* why it does not store another one; after a blank at its end follows the format's name */
-    const char *alike_why;  /* why K and V must have one format; NULL: they need not */
-    const char *weights;    /* words of --weights that it serves, the largest first; NULL: not suggested */
-    uint32_t batch;         /* default for the most tokens of one forward pass; 0: one for each sequence */
+    const char *stored_why;   /* why it stores no other format; a blank at the end: the format's name follows */
+    const char *alike_why;    /* why K and V must have one format; NULL: they need not */
+    const char *weights;      /* words of --weights that it serves, the largest first; NULL: not suggested */
+    uint32_t batch;           /* default for the most tokens of one forward pass; 0: one for each sequence */
     uint64_t (*batch_on)(const kvb_device *device); /* the same if it depends on the device, which can be NULL */
     uint32_t fraction; /* most of a device, in thousandths; --gpu-memory-utilization changes it. 0: all, fixed */
     /* Memory besides weights and context during a pass, as the engine's code makes or reserves it. NULL: the least that

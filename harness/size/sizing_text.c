@@ -20,8 +20,6 @@ void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT])
     snprintf(text, KVB_KV_TEXT, ask->k == ask->v ? "%s" : "%s:%s", ask->k->name, ask->v->name);
 }
 
-typedef char cell_text[CELL];
-
 /* The kind of a column's number: a uint64_t, unless the comment names another type. */
 typedef enum content {
     TEXT,        /* no number: column_text makes the text */
@@ -112,8 +110,7 @@ static void column_text(const kvb_size_row *r, size_t i, char text[CELL])
 int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
     const char *headings[COLUMNS + 1] = {NULL}, *cells[COLUMNS];
-    cell_text *texts = NULL;
-    int error = 0;
+    char texts[COLUMNS][CELL];
 
     if (format != KVB_TABLE_CSV && format != KVB_TABLE_JSON)
         return size_text(rows, format, out);
@@ -121,21 +118,14 @@ int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
         headings[i] = columns[i].key;
     kvb_table *table = kvb_table_new(headings);
 
-    texts = malloc(COLUMNS * sizeof *texts);
-    if (!table || !texts)
-        error = -ENOMEM;
-    for (size_t row = 0; row < rows->n && !error; row++) {
+    for (size_t row = 0; row < rows->n; row++) {
         for (size_t i = 0; i < COLUMNS; i++) {
             column_text(&rows->at[row], i, texts[i]);
             cells[i] = *texts[i] ? texts[i] : NULL;
         }
-        error = kvb_table_row(table, cells);
+        kvb_table_row(table, cells);
     }
-    free(texts);
-    if (!error)
-        return kvb_table_end(table, format, out);
-    kvb_table_free(table);
-    return error;
+    return kvb_table_end(table, format, out);
 }
 
 /* ---- --explain: the reader's notes on each field, and their product ---------------------------------------------- */
@@ -532,25 +522,22 @@ static void row_note(const kvb_size_row *r, notes *all)
 
 static void text_notes_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
-    notes *all = calloc(1, sizeof *all);
+    notes all = {.n = 0};
     char least[128] = "";
 
-    if (!all)
-        return;
     for (size_t i = 0; i < n; i++) {
         const kvb_size_row *r = &rows[i];
 
-        row_note(r, all);
+        row_note(r, &all);
         if (i + engines >= n) /* once, at the longest context */
-            version_note(r, all);
+            version_note(r, &all);
         if (!r->error && (!r->engine->beside || r->engine->least) && !strstr(least, r->engine->name))
             kvb_list_add(least, sizeof least, ", ", "%s", r->engine->name);
     }
     if (*least)
-        note_add(all, "Activations of %s: at least what one layer needs.", least);
-    for (size_t i = 0; i < all->n; i++)
-        paragraph_print(all->at[i], format, out);
-    free(all);
+        note_add(&all, "Activations of %s: at least what one layer needs.", least);
+    for (size_t i = 0; i < all.n; i++)
+        paragraph_print(all.at[i], format, out);
 }
 
 static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out)

@@ -95,14 +95,6 @@ static int prefill(trio *t, uint32_t seq, uint32_t from, uint32_t to, uint32_t c
     return error;
 }
 
-static int fork_from_first(trio *t, uint32_t dst, uint32_t tokens)
-{
-    int error[CACHES];
-    for (int i = 0; i < CACHES; i++)
-        error[i] = kvb_cache_seq_cp(t->cache[i], 0, dst, 0, tokens);
-    return bytes_compare(t, error);
-}
-
 /* Proposes a tree of two branches after each sequence, and commits one branch. */
 static int tree(trio *t, uint32_t sequences)
 {
@@ -136,8 +128,12 @@ static int history_play(trio *t, uint32_t context, uint32_t sequences, uint32_t 
     const uint32_t last = SINGLES + (trees ? 2 * TREES : 0), most = context > last ? context - last : 0,
                    half = most / 2;
     int error = prefill(t, 0, 0, half, chunk);
-    for (uint32_t s = 1; s < sequences && !error && half; s++)
-        error = fork_from_first(t, s, half);
+    for (uint32_t s = 1; s < sequences && !error && half; s++) {
+        int errors[CACHES];
+        for (int i = 0; i < CACHES; i++)
+            errors[i] = kvb_cache_seq_cp(t->cache[i], 0, s, 0, half);
+        error = bytes_compare(t, errors);
+    }
     for (uint32_t s = 0; s < sequences && !error; s++)
         error = prefill(t, s, half, most, chunk);
     for (uint32_t i = 0; i < TREES && trees && most && !error; i++)

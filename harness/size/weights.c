@@ -568,13 +568,6 @@ static const struct {
     {"iq3_M", 37628},  {"iq4_XS", 44597}, {"iq4_NL", 46818},
 };
 
-/* The dtypes in one line, for messages and help. */
-static const char *weights_words(void)
-{
-    return "f32 f16 bf16 e4m3 e5m2 fp8 int8 q8_0 q5_1 q5_0 q4_1 q4_0 mxfp4 nvfp4 q4_K_M (and llama.cpp's other mixes) "
-           "aBgN (B bits, groups of N, 16-bit scale and bias: a4g128 of AWQ and GPTQ, a4g64 of MLX)";
-}
-
 bool kvb_is_bits_alone(const char *word)
 {
     static const char *const words[] = {"int4", "4bit", "4-bit", "fp4", "q4", "w4a16", "uint4"};
@@ -644,8 +637,11 @@ int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, 
         return !err ? 0
                : err == -EOVERFLOW
                    ? kvb_why_set(err, why, why_bytes, "weights \"%.40s\": more than 64 bits of bytes", word)
-                   : kvb_why_set(err, why, why_bytes, "weights \"%.40s\": expected a size like 140GiB, or a dtype: %s",
-                                 word, weights_words());
+                   : kvb_why_set(err, why, why_bytes,
+                                 "weights \"%.40s\": expected a size like 140GiB, or a dtype: %s "
+                                 "q4_K_M (and llama.cpp's other mixes) aBgN (B bits, groups of N, 16-bit scale and "
+                                 "bias: a4g128 of AWQ and GPTQ, a4g64 of MLX)",
+                                 word, simple);
     }
     if (!parameters->known)
         return kvb_why_set(-ENOTSUP, why, why_bytes, "weights \"%.40s\": the number of parameters is not known: %s",

@@ -34,7 +34,7 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bool mtp, uint64_t *bytes, char *why,
                           size_t why_bytes);
 
-/* Bytes of the weights by a word: a dtype ("bf16", "q8_0", "a4g64"; weights_words lists them), or a size, which is a number
+/* Bytes of the weights by a word: a dtype ("bf16", "q8_0", "a4g64"), or a size, which is a number
  * with an optional unit KiB … PiB or KB … PB. A dtype applies to every parameter, although a real quantised file leaves
  * some in a wider type. -EINVAL: neither; -ENOTSUP: a dtype, but the parameters are unknown; -EOVERFLOW. */
 int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, uint64_t *bytes, char *why,
