@@ -437,20 +437,10 @@ static int list_print(size *s, FILE *out)
     return error;
 }
 
-/* Writes to standard output, or to a file that appears complete or not at all. */
-static int text_write(const char *path, const char *text, size_t bytes, char *why, size_t why_bytes)
-{
-    kvb_output_file file;
-    const int error = path ? kvb_output_file_open(path, false, &file, why, why_bytes) : 0;
-    if (error)
-        return error;
-    fwrite(text, 1, bytes, path ? file.stream : stdout); /* errors are reported at close, or at the program's end */
-    return path ? kvb_output_file_close(&file, true, why, why_bytes) : 0;
-}
-
-/* Writes what print() prints, if that succeeds. 0, or a negative errno with s->why. */
+/* Writes what print() prints, if that succeeds, to standard output or to a file that appears complete or not at all. 0, or a negative errno with s->why. */
 static int output_write(size *s, int (*print)(size *, FILE *))
 {
+    kvb_output_file file;
     char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
@@ -460,7 +450,12 @@ static int output_write(size *s, int (*print)(size *, FILE *))
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
-    error = error ? error : text_write(s->output, text, bytes, s->why, sizeof s->why);
+    if (!error && s->output)
+        error = kvb_output_file_open(s->output, false, &file, s->why, sizeof s->why);
+    if (!error) /* errors are reported at close, or at the program's end */
+        fwrite(text, 1, bytes, s->output ? file.stream : stdout);
+    if (!error && s->output)
+        error = kvb_output_file_close(&file, true, s->why, sizeof s->why);
     free(text);
     return error;
 }

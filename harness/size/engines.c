@@ -9,8 +9,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes of a state on a rank in vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py).
+ * If the ranks do not divide Mamba-2's groups, each rank has a group of its own. Drafts widen the convolutions of Mamba-2
+ * and of gated DeltaNet. */
 static int state_share(const kvb_sized_group *g, uint64_t tp, uint64_t drafts, uint32_t state_element,
-                       uint32_t conv_element, uint64_t *bytes);
+                       uint32_t conv_element, uint64_t *bytes)
+{
+    uint64_t columns = g->conv_width > 1 ? g->conv_width - 1 : 1, channels = g->conv_elements / columns;
+    uint64_t copies = g->conv_groups && g->conv_groups % tp && g->conv_groups < tp ? tp - g->conv_groups : 0;
+
+    *bytes = 0;
+    return kvb_add(&channels, copies, g->conv_group_width) ||
+                   kvb_add(bytes, kvb_ceil_div(g->state_elements, tp), g->state_f32 ? 4 : state_element) ||
+                   kvb_add(bytes, kvb_ceil_div(channels, tp), columns + (g->conv_drafts ? drafts : 0), conv_element)
+               ? -EOVERFLOW
+               : 0;
+}
 
 /*
  * MLX (mlx-lm). Each sequence has a cache of its own for each layer, which grows by steps of 256 tokens
@@ -596,23 +610,6 @@ uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask
             return strcmp(asked, "float32") == 0 ? 4 : 2;
     }
     return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_config_dtype_bytes(model->dtype);
-}
-
-/* Bytes of a state on a rank in vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py).
- * If the ranks do not divide Mamba-2's groups, each rank has a group of its own. Drafts widen the convolutions of Mamba-2
- * and of gated DeltaNet. */
-static int state_share(const kvb_sized_group *g, uint64_t tp, uint64_t drafts, uint32_t state_element,
-                       uint32_t conv_element, uint64_t *bytes)
-{
-    uint64_t columns = g->conv_width > 1 ? g->conv_width - 1 : 1, channels = g->conv_elements / columns;
-    uint64_t copies = g->conv_groups && g->conv_groups % tp && g->conv_groups < tp ? tp - g->conv_groups : 0;
-
-    *bytes = 0;
-    return kvb_add(&channels, copies, g->conv_group_width) ||
-                   kvb_add(bytes, kvb_ceil_div(g->state_elements, tp), g->state_f32 ? 4 : state_element) ||
-                   kvb_add(bytes, kvb_ceil_div(channels, tp), columns + (g->conv_drafts ? drafts : 0), conv_element)
-               ? -EOVERFLOW
-               : 0;
 }
 
 /* Makes the specs of a rank, at most two for each group. Pages may still have different sizes. */

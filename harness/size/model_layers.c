@@ -14,35 +14,24 @@
 
 /* Words in layer_types and similar lists. */
 static const struct {
-    const char *word;
     char letter;
-} words[] = {
-    {"full_attention", 'F'},
-    {"attention", 'F'},
-    {"deepseek_sparse_attention", 'F'},
-    {"qwen_sparse_attention", 'F'},
-    {"sliding_attention", 'W'},
-    {"chunked_attention", 'C'},
-    {"linear_attention", 'S'},
-    {"mamba", 'S'},
-    {"mamba2", 'S'},
-    {"recurrent", 'S'},
-    {"conv", 'S'},
-    {"hybrid_sliding", 'W'},
-    {"compressed_sparse_attention", 'W'},
-    {"heavily_compressed_attention", 'W'},
-    {"hybrid", 'B'},
-    {"moe", '-'},
-    {"mlp", '-'},
+    const char *words;
+} kinds[] = {
+    {'F', "full_attention attention deepseek_sparse_attention qwen_sparse_attention"},
+    {'W', "sliding_attention hybrid_sliding compressed_sparse_attention heavily_compressed_attention"},
+    {'C', "chunked_attention"},
+    {'S', "linear_attention mamba mamba2 recurrent conv"},
+    {'B', "hybrid"},
+    {'-', "moe mlp"},
 };
 
 /* The letter of a word, if the family has it. "attention" means the only kind of attention that the family has. */
 static char letter_of_word(const kvb_layer_family *family, const char *word)
 {
-    for (size_t i = 0; word && i < sizeof words / sizeof *words; i++)
-        if (strcmp(word, words[i].word) == 0) {
-            if (strchr(family->letters, words[i].letter))
-                return words[i].letter;
+    for (size_t i = 0; word && i < sizeof kinds / sizeof *kinds; i++)
+        if (kvb_names_have(kinds[i].words, word)) {
+            if (strchr(family->letters, kinds[i].letter))
+                return kinds[i].letter;
             if (strcmp(word, "hybrid") == 0 && family->beside) /* Inkling: each layer also has convolutions */
                 return 'F';
             if (strcmp(word, "attention") == 0 && strchr(family->letters, 'W'))

@@ -9,8 +9,6 @@
 #include "harness/size/engines.h"
 #include "workloads/files.h"
 
-static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out);
-
 /* ---- one list of numbers ----------------------------------------------------------------------------------------- */
 
 enum { CELL = 1024 };
@@ -105,27 +103,6 @@ static void column_text(const kvb_size_row *r, size_t i, char text[CELL])
         return;
     else
         snprintf(text, CELL, "%" PRIu64, number);
-}
-
-int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
-{
-    const char *headings[COLUMNS + 1] = {NULL}, *cells[COLUMNS];
-    char texts[COLUMNS][CELL];
-
-    if (format != KVB_TABLE_CSV && format != KVB_TABLE_JSON)
-        return size_text(rows, format, out);
-    for (size_t i = 0; i < COLUMNS; i++)
-        headings[i] = columns[i].key;
-    kvb_table *table = kvb_table_new(headings);
-
-    for (size_t row = 0; row < rows->n; row++) {
-        for (size_t i = 0; i < COLUMNS; i++) {
-            column_text(&rows->at[row], i, texts[i]);
-            cells[i] = *texts[i] ? texts[i] : NULL;
-        }
-        kvb_table_row(table, cells);
-    }
-    return kvb_table_end(table, format, out);
 }
 
 /* ---- --explain: the reader's notes on each field, and their product ---------------------------------------------- */
@@ -566,4 +543,25 @@ static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out)
                         "--runtime SIZE.",
                         format, out);
     return error ? error : ferror(out) ? -EIO : 0;
+}
+
+int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
+{
+    const char *headings[COLUMNS + 1] = {NULL}, *cells[COLUMNS];
+    char texts[COLUMNS][CELL];
+
+    if (format != KVB_TABLE_CSV && format != KVB_TABLE_JSON)
+        return size_text(rows, format, out);
+    for (size_t i = 0; i < COLUMNS; i++)
+        headings[i] = columns[i].key;
+    kvb_table *table = kvb_table_new(headings);
+
+    for (size_t row = 0; row < rows->n; row++) {
+        for (size_t i = 0; i < COLUMNS; i++) {
+            column_text(&rows->at[row], i, texts[i]);
+            cells[i] = *texts[i] ? texts[i] : NULL;
+        }
+        kvb_table_row(table, cells);
+    }
+    return kvb_table_end(table, format, out);
 }

@@ -568,13 +568,22 @@ static const struct {
     {"iq3_M", 37628},  {"iq4_XS", 44597}, {"iq4_NL", 46818},
 };
 
+/* Copies a word in small letters; "": it is too long for a dtype. */
+static void small_make(const char *word, char small[16])
+{
+    const size_t n = strlen(word) < 16 ? strlen(word) : 0;
+
+    for (size_t i = 0; i < n; i++)
+        small[i] = (char)tolower((unsigned char)word[i]);
+    small[n] = '\0';
+}
+
 bool kvb_is_bits_alone(const char *word)
 {
-    static const char *const words[] = {"int4", "4bit", "4-bit", "fp4", "q4", "w4a16", "uint4"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasecmp(word, words[i]) == 0)
-            return true;
-    return false;
+    char small[16];
+
+    small_make(word, small);
+    return kvb_names_have("int4 4bit 4-bit fp4 q4 w4a16 uint4", small);
 }
 
 /* "a4g64", as MLX and kvbench's pools store it. */
@@ -592,11 +601,9 @@ static bool affine_parse(const char *word, struct dtype *dtype)
 static bool dtype_parse(const char *word, struct dtype *dtype)
 {
     char small[16];
-    const size_t n = strlen(word);
 
-    for (size_t i = 0; i <= n && n < sizeof small; i++)
-        small[i] = (char)tolower((unsigned char)word[i]);
-    if (n < sizeof small && kvb_names_have(simple, small)) {
+    small_make(word, small);
+    if (kvb_names_have(simple, small)) {
         const kvb_kv_format *format = kvb_kv_format_find(small);
         *dtype = (struct dtype){format->group, format->group_bytes};
         return true;
