@@ -85,13 +85,13 @@ static void look_choose(void)
                    look.colour == ALWAYS || (look.colour == AUTOMATIC && terminal && !(no_color && *no_color)));
 }
 
-static void usage_print(const kvb_usage *usage)
+static void usage_print(const kvb_command *command)
 {
-    printf("usage: kvbench %s %s\n\n", usage->command, usage->synopsis);
-    about_print(usage->about);
+    printf("usage: kvbench %s %s\n\n", command->name, command->synopsis);
+    about_print(command->about);
     puts("\noptions:");
-    options_print(usage->options);
-    if (usage->knobs)
+    options_print(command->options);
+    if (command->knobs)
         option_print("--set", "KEY[=VALUE]", "what is rarely needed (kvbench list knobs); repeatable");
     options_print(common);
     option_print("--help", NULL, "this text");
@@ -179,37 +179,37 @@ static bool is_name(const kvb_option *o, const char *word, size_t length)
     return strlen(o->name) == length && !strncmp(o->name, word, length);
 }
 
-static const kvb_option *knob_find(const kvb_usage *usage, const char *key, size_t length)
+static const kvb_option *knob_find(const kvb_command *command, const char *key, size_t length)
 {
-    for (const kvb_knob *k = usage->knobs; k && k->option.name; k++)
+    for (const kvb_knob *k = command->knobs; k && k->option.name; k++)
         if (length + 2 == strlen(k->option.name) && !strncmp(k->option.name + 2, key, length))
             return &k->option;
     return NULL;
 }
 
 /* Reads the option at argv[0]; argv[1] may be its value. argv[1] NULL: argv[0] is the last word. */
-static typed typed_of(const kvb_usage *usage, char **argv)
+static typed typed_of(const kvb_command *command, char **argv)
 {
     const char *word = argv[0];
     const size_t length = strcspn(word, "=");
     typed t = {.value = word[length] ? word + length + 1 : NULL, .words = 1};
-    if (usage->knobs && length == 5 && !strncmp(word, "--set", 5)) {
+    if (command->knobs && length == 5 && !strncmp(word, "--set", 5)) {
         const char *knob = t.value ? t.value : argv[1];
         t.words = t.value || !argv[1] ? 1 : 2;
         t.kind = KNOB;
         const size_t key = knob ? strcspn(knob, "=") : 0;
-        t.option = knob ? knob_find(usage, knob, key) : NULL;
+        t.option = knob ? knob_find(command, knob, key) : NULL;
         t.value = knob && knob[key] ? knob + key + 1 : NULL;
         return t;
     }
-    for (const kvb_option *o = usage->options; o->name && !t.option; o++)
+    for (const kvb_option *o = command->options; o->name && !t.option; o++)
         t.option = is_name(o, word, length) ? o : NULL;
     for (const kvb_option *o = common; o->name && !t.option; o++)
         if (is_name(o, word, length)) {
             t.option = o;
             t.kind = COMMON;
         }
-    if (!t.option && length > 2 && !strncmp(word, "--", 2) && (t.option = knob_find(usage, word + 2, length - 2)))
+    if (!t.option && length > 2 && !strncmp(word, "--", 2) && (t.option = knob_find(command, word + 2, length - 2)))
         t.kind = OLD_KNOB;
     if (t.option && t.option->argument && !t.value && argv[1]) {
         t.value = argv[1];
@@ -220,11 +220,11 @@ static typed typed_of(const kvb_usage *usage, char **argv)
 
 #define MOST_NAMED 20u /* options that a message names; if there are more it points to --help */
 
-static int option_unknown(const kvb_usage *usage, const char *word)
+static int option_unknown(const kvb_command *command, const char *word)
 {
     char known[1024] = "", why[4096];
     size_t n = 0;
-    const kvb_option *const lists[] = {usage->options, common};
+    const kvb_option *const lists[] = {command->options, common};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (const kvb_option *o = lists[i]; o->name; o++)
             if (*o->name)
@@ -233,8 +233,8 @@ static int option_unknown(const kvb_usage *usage, const char *word)
     kvb_name_unknown("unknown option", word, known, why, sizeof why);
     char *list = strstr(why, " known: ");
     if (n > MOST_NAMED && list)
-        snprintf(list, sizeof why - (size_t)(list - why), " kvbench %s --help lists them", usage->command);
-    return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s", why);
+        snprintf(list, sizeof why - (size_t)(list - why), " kvbench %s --help lists them", command->name);
+    return kvb_complain(command->name, KVB_EXIT_USAGE, "%s", why);
 }
 
 int kvb_words_add(kvb_words *words, const char *word)
@@ -290,16 +290,15 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
     return -EINVAL;
 }
 
-static int knob_unknown(const kvb_usage *usage, const char *word)
+static int knob_unknown(const kvb_command *command, const char *word)
 {
     char known[1024] = "", key[64];
     if (!word)
-        return kvb_complain(usage->command, KVB_EXIT_USAGE,
-                            "--set needs a value: --set KEY=VALUE (kvbench list knobs)");
-    for (const kvb_knob *k = usage->knobs; k->option.name; k++)
+        return kvb_complain(command->name, KVB_EXIT_USAGE, "--set needs a value: --set KEY=VALUE (kvbench list knobs)");
+    for (const kvb_knob *k = command->knobs; k->option.name; k++)
         kvb_list_add(known, sizeof known, " ", "%s", k->option.name + 2);
     snprintf(key, sizeof key, "%.*s", (int)strcspn(word, "="), word);
-    return kvb_unknown(usage->command, "--set: unknown knob", key, known);
+    return kvb_unknown(command->name, "--set: unknown knob", key, known);
 }
 
 void kvb_knobs_set_usual(const kvb_knob *knobs, void *into)
@@ -311,47 +310,47 @@ void kvb_knobs_set_usual(const kvb_knob *knobs, void *into)
 }
 
 /* Stores the value of one option. Returns -1 to go on, or an exit code. */
-static int typed_take(const kvb_usage *usage, const typed *t, char **argv, void *into)
+static int typed_take(const kvb_command *command, const typed *t, char **argv, void *into)
 {
     const kvb_option *o = t->option;
     const bool knob = t->kind == KNOB || t->kind == OLD_KNOB;
     const char *name = o && t->kind == KNOB ? o->name + 2 : o ? o->name : "";
     char why[320];
     if (!o && t->kind == KNOB)
-        return knob_unknown(usage, t->words == 2 ? argv[1] : strchr(argv[0], '=') ? strchr(argv[0], '=') + 1 : NULL);
+        return knob_unknown(command, t->words == 2 ? argv[1] : strchr(argv[0], '=') ? strchr(argv[0], '=') + 1 : NULL);
     if (!o)
-        return option_unknown(usage, argv[0]);
+        return option_unknown(command, argv[0]);
     if (o->argument && !t->value)
-        return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s needs a value: %s%s%s", name, name,
+        return kvb_complain(command->name, KVB_EXIT_USAGE, "%s needs a value: %s%s%s", name, name,
                             t->kind == KNOB ? "=" : " ", o->argument);
     if (!o->argument && t->value)
-        return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s takes no value", name);
+        return kvb_complain(command->name, KVB_EXIT_USAGE, "%s takes no value", name);
     if (t->kind == OLD_KNOB)
-        kvb_complain(usage->command, 0, "note: %s is --set %s%s%s now", name, name + 2, o->argument ? "=" : "",
+        kvb_complain(command->name, 0, "note: %s is --set %s%s%s now", name, name + 2, o->argument ? "=" : "",
                      o->argument ? t->value : "");
-    void *at = t->kind == COMMON ? (void *)&look : knob ? (char *)into + usage->knobs_at : into;
+    void *at = t->kind == COMMON ? (void *)&look : knob ? (char *)into + command->knobs_at : into;
     if (value_take(o, at, t->value, why, sizeof why) < 0)
-        return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s: %s", name, why);
+        return kvb_complain(command->name, KVB_EXIT_USAGE, "%s: %s", name, why);
     return -1;
 }
 
-int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
+int kvb_options_parse(const kvb_command *command, void *into, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
-            usage_print(usage);
+            usage_print(command);
             return KVB_EXIT_OK;
         }
-        if (word[0] != '-' || !word[1] || (usage->takes_words && !strcmp(word, "--"))) {
-            if (!usage->takes_words)
-                return kvb_complain(usage->command, KVB_EXIT_USAGE, "takes no argument like '%s'; see --help", word);
-            if (kvb_words_add((kvb_words *)((char *)into + usage->words), word))
-                return kvb_complain(usage->command, KVB_EXIT_MACHINE, "no memory");
+        if (word[0] != '-' || !word[1] || (command->takes_words && !strcmp(word, "--"))) {
+            if (!command->takes_words)
+                return kvb_complain(command->name, KVB_EXIT_USAGE, "takes no argument like '%s'; see --help", word);
+            if (kvb_words_add((kvb_words *)((char *)into + command->words), word))
+                return kvb_complain(command->name, KVB_EXIT_MACHINE, "no memory");
             continue;
         }
-        const typed t = typed_of(usage, argv + i);
-        const int code = typed_take(usage, &t, argv + i, into);
+        const typed t = typed_of(command, argv + i);
+        const int code = typed_take(command, &t, argv + i, into);
         if (code >= 0)
             return code;
         i += t.words - 1;
@@ -360,16 +359,33 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
     return -1;
 }
 
-void kvb_options_free(const kvb_usage *usage, void *into)
+/* Frees the lists of words. */
+static void options_free(const kvb_command *command, void *into)
 {
-    for (const kvb_option *o = usage->options; o->name; o++)
+    for (const kvb_option *o = command->options; o && o->name; o++)
         if (o->kind == KVB_OPTION_WORDS)
             kvb_words_free((kvb_words *)((char *)into + o->field));
-    for (const kvb_knob *k = usage->knobs; k && k->option.name; k++)
+    for (const kvb_knob *k = command->knobs; k && k->option.name; k++)
         if (k->option.kind == KVB_OPTION_WORDS)
-            kvb_words_free((kvb_words *)((char *)into + usage->knobs_at + k->option.field));
-    if (usage->takes_words)
-        kvb_words_free((kvb_words *)((char *)into + usage->words));
+            kvb_words_free((kvb_words *)((char *)into + command->knobs_at + k->option.field));
+    if (command->takes_words)
+        kvb_words_free((kvb_words *)((char *)into + command->words));
+    free(into);
+}
+
+int kvb_command_call(const kvb_command *command, int argc, char **argv)
+{
+    void *options = calloc(1, command->bytes + 1);
+    if (!options)
+        return kvb_complain(command->name, KVB_EXIT_MACHINE, "no memory");
+    if (command->usual)
+        memcpy(options, command->usual, command->bytes);
+    if (command->knobs)
+        kvb_knobs_set_usual(command->knobs, (char *)options + command->knobs_at);
+    const int code = command->options ? kvb_options_parse(command, options, argc, argv) : -1;
+    const int ran = code < 0 ? command->run(options, argc, argv) : code;
+    options_free(command, options);
+    return ran;
 }
 
 void kvb_words_free(kvb_words *words)
@@ -465,12 +481,12 @@ void kvb_command_text(int argc, char **argv, char *text, size_t bytes)
         kvb_shell_add(text, bytes, argv[i]);
 }
 
-bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
+bool kvb_command_without(const kvb_command *command, const char *const *names, int argc, char **argv, char *text,
                          size_t bytes)
 {
     bool fits = true;
     for (int i = 1; i < argc && fits; i++) {
-        const typed t = typed_of(usage, argv + i);
+        const typed t = typed_of(command, argv + i);
         size_t n = 0;
         while (names[n] && (!t.option || strcmp(names[n], t.option->name)))
             n++;
@@ -487,10 +503,10 @@ bool kvb_command_without(const kvb_usage *usage, const char *const *names, int a
     return fits;
 }
 
-bool kvb_command_has(const kvb_usage *usage, const char *name, int argc, char **argv)
+bool kvb_command_has(const kvb_command *command, const char *name, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        const typed t = typed_of(usage, argv + i);
+        const typed t = typed_of(command, argv + i);
         if (t.option && !strcmp(t.option->name, name))
             return true;
         i += t.words - 1;

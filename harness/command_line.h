@@ -19,16 +19,6 @@ enum {
     KVB_EXIT_UNDECIDED = 4, /* compare --strict: nothing is known to be worse, but not all can be decided */
 };
 
-typedef struct kvb_command {
-    const char *name;
-    const char *summary;               /* one line for `kvbench --help` */
-    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
-} kvb_command;
-
-extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kvb_command_record, kvb_command_machine,
-    kvb_command_check, kvb_command_compare, kvb_command_merge, kvb_command_report, kvb_command_size, kvb_command_faults,
-    kvb_command_tune, kvb_command_bench, kvb_command_judge, kvb_command_engine;
-
 typedef enum kvb_option_kind {
     KVB_OPTION_FLAG,   /* bool */
     KVB_OPTION_TEXT,   /* const char *, not empty */
@@ -73,8 +63,9 @@ typedef struct kvb_knob {
     const char *reader; /* the part of the program that uses it */
 } kvb_knob;
 
-typedef struct kvb_usage {
-    const char *command;       /* "run" */
+typedef struct kvb_command {
+    const char *name;          /* "run" */
+    const char *summary;       /* one line for `kvbench --help` */
     const char *synopsis;      /* "[options]" */
     const char *about;         /* description and examples, several lines */
     const kvb_option *options; /* ends with name NULL */
@@ -82,7 +73,17 @@ typedef struct kvb_usage {
     size_t knobs_at;           /* offset of the struct with their values */
     size_t words;              /* offset of the kvb_words for words that are no options */
     bool takes_words;          /* the command takes such words, also "--", which separates two lists */
-} kvb_usage;
+    size_t bytes;              /* of the struct with the options' values */
+    const void *usual;         /* such a struct with default values; NULL: all are 0. Knobs have their own defaults. */
+    int (*run)(void *options, int argc, char **argv); /* argv[0] is the command's name; returns an exit code */
+} kvb_command;
+
+extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kvb_command_record, kvb_command_machine,
+    kvb_command_check, kvb_command_compare, kvb_command_merge, kvb_command_report, kvb_command_size, kvb_command_faults,
+    kvb_command_tune, kvb_command_bench, kvb_command_judge, kvb_command_engine;
+
+/* Parses the options, runs the command, and frees the options' struct and the lists of words in it. An exit code. */
+int kvb_command_call(const kvb_command *command, int argc, char **argv);
 
 /* A growing list of words, followed by NULL. Zero at first. */
 typedef struct kvb_words {
@@ -99,8 +100,7 @@ void kvb_knobs_set_usual(const kvb_knob *knobs, void *into);
 
 /* Stores the typed values in the caller's struct `into`, where knobs already have their defaults. Returns -1 to go on, or
  * the exit code to return (help: 0; bad usage, with a line on stderr: 2). */
-int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv);
-void kvb_options_free(const kvb_usage *usage, void *into); /* the lists of words in it */
+int kvb_options_parse(const kvb_command *command, void *into, int argc, char **argv);
 
 /* Parses a whole number of min .. max: decimal, with an optional suffix k, M, G (binary). 0 or -EINVAL with why. */
 int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes);
@@ -130,11 +130,11 @@ void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
 
 /* Appends the words of argv [argc], which kvb_options_parse took, each quoted for a shell. The options `names` (ends with
  * NULL) and their values are left out. False: the words do not fit. */
-bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
+bool kvb_command_without(const kvb_command *command, const char *const *names, int argc, char **argv, char *text,
                          size_t bytes);
 
 /* Is the option or knob of this name among the words? */
-bool kvb_command_has(const kvb_usage *usage, const char *name, int argc, char **argv);
+bool kvb_command_has(const kvb_command *command, const char *name, int argc, char **argv);
 
 /* Letters to insert, remove or change between what was typed and a name, without regard to case. 0 if the name contains
  * what was typed. */

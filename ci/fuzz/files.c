@@ -50,11 +50,11 @@ static void input_write(const char *name, const uint8_t *bytes, size_t n, char p
 /* ---- readers that no command calls alone ----------------------------------------------------------------------- */
 
 /* Reads every tensor to its last byte, and as floats in its own shape. */
-static int tensors_read(int argc, char **argv)
+static int tensors_read(void *options, int argc, char **argv)
 {
     char why[512] = "";
     kvb_safetensors *file;
-    (void)argc;
+    (void)options, (void)argc;
     if (kvb_safetensors_open(argv[1], &file, why, sizeof why))
         return kvb_complain("tensors", KVB_EXIT_USAGE, "%s", why);
     volatile uint8_t sum = 0;
@@ -74,11 +74,11 @@ static int tensors_read(int argc, char **argv)
 }
 
 /* Reads every element of every array, wherever its strides lead. */
-static int arrays_read(int argc, char **argv)
+static int arrays_read(void *options, int argc, char **argv)
 {
     char why[512] = "";
     kvb_tensors *file;
-    (void)argc;
+    (void)options, (void)argc;
     if (kvb_tensors_open(argv[1], &file, why, sizeof why))
         return kvb_complain("arrays", KVB_EXIT_USAGE, "%s", why);
     volatile double sum = 0;
@@ -98,21 +98,21 @@ static int arrays_read(int argc, char **argv)
     return 0;
 }
 
-static int live_config_read(int argc, char **argv)
+static int live_config_read(void *options, int argc, char **argv)
 {
     char why[512] = "";
     kvb_model_config config;
-    (void)argc;
+    (void)options, (void)argc;
     if (kvb_model_config_load(argv[1], &config, why, sizeof why))
         return kvb_complain("live", KVB_EXIT_USAGE, "%s", why);
     return 0;
 }
 
-static int weights_read(int argc, char **argv)
+static int weights_read(void *options, int argc, char **argv)
 {
     char why[512] = "";
     kvb_weights *weights;
-    (void)argc;
+    (void)options, (void)argc;
     if (kvb_weights_load(argv[1], argv[2], &weights, why, sizeof why))
         return kvb_complain("weights", KVB_EXIT_USAGE, "%s", why);
     kvb_weights_close(weights);
@@ -165,7 +165,7 @@ static void command_run(int argc, char **argv)
     stderr = open_memstream(&said, &n);
     if (!stdout || !stderr)
         kvb_fuzz_wrong("no memory");
-    int code = (*command)->run(argc, argv);
+    int code = kvb_command_call(*command, argc, argv);
     fclose(stdout);
     fclose(stderr);
     stdout = own_out;

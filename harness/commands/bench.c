@@ -106,8 +106,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "bench",
+static int bench_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_bench = {
+    .name = "bench",
+    .summary = "how fast each kernel is here, beside the machine's limit",
+    .run = bench_run,
+    .bytes = sizeof(bench),
     .synopsis = "[options]",
     .about =
         "How fast is each kernel here, and how near to what the machine can do? For each row, a format and a "
@@ -938,42 +943,35 @@ static void bench_close(bench *b)
     free(b->sweep.results.at);
     free(b->rows);
     kvb_sized_model_free(b->model);
-    kvb_options_free(&usage, b);
 }
 
-static int bench_main(int argc, char **argv)
+static int bench_run(void *typed, int argc, char **argv)
 {
-    static bench b;
+    bench *b = typed;
     static kvb_registry registry;
     char why[512];
-    b = (bench){.sweep.registry = &registry};
-    int code = kvb_options_parse(&usage, &b, argc, argv);
-    if (code >= 0)
-        goto out;
-    code = values_check(&b);
+    b->sweep.registry = &registry;
+    int code = values_check(b);
     kvb_registry_init(&registry);
-    if (!code && kvb_registry_load_all(&registry, &b.targets.plugins, why, sizeof why))
+    if (!code && kvb_registry_load_all(&registry, &b->targets.plugins, why, sizeof why))
         code = kvb_complain("bench", KVB_EXIT_USAGE, "%s", why);
     if (!code)
-        code =
-            b.by_targets ? targets_check(&b.targets, &registry, &b.kernels, b.threads_text) : lists_take(&b, &registry);
-    if (!code && !b.by_targets && !b.by_caches && !b.by_parts)
-        code = rows_make(&b);
-    if (code)
-        goto out;
-    code = kvb_cpu_mask_take("bench", b.cpu_mask);
-    if (code)
-        goto out;
-    const kvb_tuning_choice tuning = {.path = b.tuning_path, .none = b.no_tuning, .measures = true};
-    kvb_host_describe("", &b.manifest);
-    code = kvb_tuning_use("bench", &tuning, &b.manifest);
+        code = b->by_targets ? targets_check(&b->targets, &registry, &b->kernels, b->threads_text)
+                             : lists_take(b, &registry);
+    if (!code && !b->by_targets && !b->by_caches && !b->by_parts)
+        code = rows_make(b);
+    code = code ? code : kvb_cpu_mask_take("bench", b->cpu_mask);
+    if (!code) {
+        const kvb_tuning_choice tuning = {.path = b->tuning_path, .none = b->no_tuning, .measures = true};
+        kvb_host_describe("", &b->manifest);
+        code = kvb_tuning_use("bench", &tuning, &b->manifest);
+    }
     if (!code)
-        code = b.by_targets  ? targets_run(&b.targets, &registry, &b.manifest)
-               : b.by_parts  ? parts_run(&b)
-               : b.by_caches ? caches_run(&b, argc, argv)
-                             : sweep_run(&b, argc, argv);
-out:
-    bench_close(&b);
+        code = b->by_targets  ? targets_run(&b->targets, &registry, &b->manifest)
+               : b->by_parts  ? parts_run(b)
+               : b->by_caches ? caches_run(b, argc, argv)
+                              : sweep_run(b, argc, argv);
+    bench_close(b);
     return code;
 }
 
@@ -998,16 +996,9 @@ int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, c
     for (size_t i = 0; i < b.sweep.results.n && (!error || error == -EINTR); i++)
         if (b.sweep.results.at[i].status != KVB_STATUS_SKIP && take(ctx, &b.sweep.results.at[i]) < 0)
             error = -EIO;
-    b.kernels = (kvb_words){.n = 0}; /* the caller owns these */
     if (!code)
         code =
             error && error != -EINTR ? kvb_complain("run", KVB_EXIT_MACHINE, "%s", strerror(-error)) : wrong_ones(&b);
     bench_close(&b);
     return code;
 }
-
-const kvb_command kvb_command_bench = {
-    .name = "bench",
-    .summary = "how fast each kernel is here, beside the machine's limit",
-    .run = bench_main,
-};

@@ -70,8 +70,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "check",
+static int check_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_check = {
+    .name = "check",
+    .summary = "is my kernel, cache or pool right? a minute, with where it is wrong first",
+    .run = check_run,
+    .bytes = sizeof(check),
     .synopsis = "MINE.so [options]",
     .about = "Is my kernel, cache or pool right? For each part of a plug-in: RIGHT or WRONG, and where it is wrong "
              "first.\n\n"
@@ -339,7 +344,7 @@ static void replay_begin(const check *c, const kvb_suite_part *part, char *text,
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         for (size_t w = 0; w < 2 && words[i][1]; w++)
             argv[n++] = (char *)(uintptr_t)words[i][w];
-    kvb_replay_begin(&kvb_run_usage, n, argv, part, true, text, bytes);
+    kvb_replay_begin(&kvb_command_run, n, argv, part, true, text, bytes);
 }
 
 static int histories_run(section *s, const kvb_selection_words *words, char *why, size_t why_bytes)
@@ -684,50 +689,33 @@ static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
     return c->failed ? KVB_EXIT_FAILED : c->ran ? KVB_EXIT_OK : KVB_EXIT_MACHINE;
 }
 
-static int check_main(int argc, char **argv)
+static int check_run(void *typed, int argc, char **argv)
 {
-    static check c;
+    check *c = typed;
     static const kvb_tuning_choice tuning = {.measures = false};
     char why[1536] = "", written[512] = "";
     size_t before[KVB_REGISTRY_KINDS];
-    int code = kvb_options_parse(&usage, &c, argc, argv);
-    if (code >= 0)
-        goto out;
-    if (c.files.n != 1) {
-        code =
-            kvb_complain("check", KVB_EXIT_USAGE, "expected one plug-in, found %zu: kvbench check MINE.so", c.files.n);
-        goto out;
-    }
-    c.why = written;
-    c.why_bytes = sizeof written;
-    kvb_registry_init(&c.registry);
-    memcpy(before, c.registry.n, sizeof before);
-    if (kvb_registry_load(&c.registry, c.files.at[0], why, sizeof why)) {
-        code = kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
-        goto out;
-    }
+    if (c->files.n != 1)
+        return kvb_complain("check", KVB_EXIT_USAGE, "expected one plug-in, found %zu: kvbench check MINE.so",
+                            c->files.n);
+    c->why = written;
+    c->why_bytes = sizeof written;
+    kvb_registry_init(&c->registry);
+    memcpy(before, c->registry.n, sizeof before);
+    if (kvb_registry_load(&c->registry, c->files.at[0], why, sizeof why))
+        return kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
     static kvb_model shape;
-    if (c.model_name && kvb_size_shape(c.model_name, &c.model, &shape, why, sizeof why)) {
-        code = kvb_complain("check", KVB_EXIT_USAGE, "--model: %s", why);
-        goto out;
-    }
-    kvb_trace_model_set(c.model ? &shape : NULL);
-    kvb_host_describe("", &c.manifest);
-    code = kvb_tuning_use("check", &tuning, &c.manifest);
-    snprintf(c.manifest.suite, sizeof c.manifest.suite, "check");
-    kvb_command_text(argc, argv, c.manifest.command, sizeof c.manifest.command);
-    if (!code && c.output && kvb_result_create(c.output, &c.manifest, &c.writer, why, sizeof why))
+    if (c->model_name && kvb_size_shape(c->model_name, &c->model, &shape, why, sizeof why))
+        return kvb_complain("check", KVB_EXIT_USAGE, "--model: %s", why);
+    kvb_trace_model_set(c->model ? &shape : NULL);
+    kvb_host_describe("", &c->manifest);
+    int code = kvb_tuning_use("check", &tuning, &c->manifest);
+    snprintf(c->manifest.suite, sizeof c->manifest.suite, "check");
+    kvb_command_text(argc, argv, c->manifest.command, sizeof c->manifest.command);
+    if (!code && c->output && kvb_result_create(c->output, &c->manifest, &c->writer, why, sizeof why))
         code = kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
     kvb_stop_catch();
-    code = code ? code : parts_run(&c, before);
-out:
-    kvb_sized_model_free(c.model);
-    kvb_options_free(&usage, &c);
+    code = code ? code : parts_run(c, before);
+    kvb_sized_model_free(c->model);
     return code;
 }
-
-const kvb_command kvb_command_check = {
-    .name = "check",
-    .summary = "is my kernel, cache or pool right? a minute, with where it is wrong first",
-    .run = check_main,
-};

@@ -83,8 +83,14 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "compare",
+static int compare_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_compare = {
+    .name = "compare",
+    .summary = "base against new: what got slower, larger, broken",
+    .run = compare_run,
+    .bytes = sizeof(compare),
+    .usual = &(const compare){.folder = "results/baselines", .duel.knobs.timeout = 120},
     .synopsis = "BASE.jsonl… -- NEW.jsonl… [options]",
     .about =
         "Compare two runs, combination by combination. Exit 1 if something got worse; with --strict, 4 if "
@@ -697,10 +703,22 @@ static int history_compare(compare *o)
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
-static int compare_do(compare *o, const char *command)
+/* The command as it was typed, to reproduce the comparison. */
+static void command_text(int argc, char **argv, char *text, size_t bytes)
 {
-    char why[1024];
+    size_t used = (size_t)snprintf(text, bytes, "kvbench");
 
+    for (int i = 0; i < argc && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
+}
+
+static int compare_run(void *typed, int argc, char **argv)
+{
+    compare *o = typed;
+    char why[1024], command[1024];
+
+    kvb_thresholds_init(&o->thresholds);
+    command_text(argc, argv, command, sizeof command);
     if (o->thresholds_path && kvb_thresholds_load(o->thresholds_path, &o->thresholds, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
     if (!!o->save + o->history + !!o->against + duel_is_asked(&o->duel) > 1)
@@ -722,32 +740,3 @@ static int compare_do(compare *o, const char *command)
         return history_compare(o);
     return files_compare(o, command);
 }
-
-/* The command as it was typed, to reproduce the comparison. */
-static void command_text(int argc, char **argv, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "kvbench");
-
-    for (int i = 0; i < argc && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, " %s", argv[i]);
-}
-
-static int compare_main(int argc, char **argv)
-{
-    compare o = {.folder = "results/baselines", .duel.knobs = kvb_knobs_usual()};
-    char command[1024];
-
-    kvb_thresholds_init(&o.thresholds);
-    command_text(argc, argv, command, sizeof command);
-    int code = kvb_options_parse(&usage, &o, argc, argv);
-    if (code < 0)
-        code = compare_do(&o, command);
-    kvb_options_free(&usage, &o);
-    return code;
-}
-
-const kvb_command kvb_command_compare = {
-    .name = "compare",
-    .summary = "base against new: what got slower, larger, broken",
-    .run = compare_main,
-};

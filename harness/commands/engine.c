@@ -57,8 +57,20 @@ static const kvb_option option_table[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "engine",
+static int engine_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_engine = {
+    .name = "engine",
+    .summary = "does a whole engine keep its sequences? histories of calls over llama.cpp, judged call by call",
+    .run = engine_run,
+    .bytes = sizeof(options),
+    .usual = &(const options){.engine = "llama",
+                              .families = "llama",
+                              .kv = "f32",
+                              .flash = "off",
+                              .cache = "unified",
+                              .seed = 1,
+                              .seconds = 20},
     .synopsis = "[options]",
     .about = "Play histories of calls on a whole engine (decode, copy, remove, shift, keep, save, load) and judge "
              "it after each call: what it returns, which positions it says a sequence has, and its logits, which "
@@ -330,75 +342,61 @@ static const kvb_engine *engine_find(const char *name)
     return NULL;
 }
 
-static int engine_main(int argc, char **argv)
+static int engine_run(void *typed, int argc, char **argv)
 {
-    options o = {.engine = "llama",
-                 .families = "llama",
-                 .kv = "f32",
-                 .flash = "off",
-                 .cache = "unified",
-                 .seed = 1,
-                 .seconds = 20};
+    const options *o = typed;
     char why[512];
     lists l;
-    int code = kvb_options_parse(&usage, &o, argc, argv);
-    if (code >= 0)
-        return code;
-    if (o.list) {
-        (o.format == JSON ? known_json : list_print)();
+    int code = -1;
+    (void)argc, (void)argv;
+    if (o->list) {
+        (o->format == JSON ? known_json : list_print)();
         return KVB_EXIT_OK;
     }
     static kvb_engine_row ask; /* too large for a stack */
     ask = (kvb_engine_row){
-        .engine = engine_find(o.engine),
-        .config = {.lib = o.lib ? o.lib : KVB_ENGINE_LIB, .layout = o.layout, .seqs = KVB_ENGINE_USUAL},
-        .seed = o.seed,
-        .n_random = o.random,
-        .known = o.known,
-        .seconds = (double)o.seconds};
-    if (!ask.engine || !lists_read(&o, &l))
+        .engine = engine_find(o->engine),
+        .config = {.lib = o->lib ? o->lib : KVB_ENGINE_LIB, .layout = o->layout, .seqs = KVB_ENGINE_USUAL},
+        .seed = o->seed,
+        .n_random = o->random,
+        .known = o->known,
+        .seconds = (double)o->seconds};
+    if (!ask.engine || !lists_read(o, &l))
         return KVB_EXIT_USAGE;
-    if (!o.scripts.n && !o.workloads.n && !o.random && !o.known)
+    if (!o->scripts.n && !o->workloads.n && !o->random && !o->known)
         return kvb_complain("engine", KVB_EXIT_USAGE,
                             "no histories: --random N, --script CALLS, --workload NAME or --known");
-    if (o.fault) {
+    if (o->fault) {
         char names[256] = "";
-        for (ask.fault = kvb_engine_faults; ask.fault->name && strcmp(ask.fault->name, o.fault); ask.fault++)
+        for (ask.fault = kvb_engine_faults; ask.fault->name && strcmp(ask.fault->name, o->fault); ask.fault++)
             kvb_list_add(names, sizeof names, ", ", "%s", ask.fault->name);
         if (!ask.fault->name)
-            return kvb_unknown("engine", "--fault: unknown fault", o.fault, names);
+            return kvb_unknown("engine", "--fault: unknown fault", o->fault, names);
     }
-    kvb_engine_history *scripts = calloc(o.scripts.n + o.workloads.n + 1, sizeof *scripts);
+    kvb_engine_history *scripts = calloc(o->scripts.n + o->workloads.n + 1, sizeof *scripts);
     kvb_engine_row *row = mmap(NULL, sizeof *row, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!scripts || row == MAP_FAILED)
         code = kvb_complain("engine", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM));
-    for (size_t i = 0; i < o.scripts.n && code < 0; i++)
-        if (kvb_engine_history_parse(o.scripts.at[i], &scripts[i], why, sizeof why))
+    for (size_t i = 0; i < o->scripts.n && code < 0; i++)
+        if (kvb_engine_history_parse(o->scripts.at[i], &scripts[i], why, sizeof why))
             code = kvb_complain("engine", KVB_EXIT_USAGE, "--script: %s", why);
     ask.scripts = scripts;
-    ask.n_scripts = (uint32_t)o.scripts.n;
-    for (size_t i = 0; i < o.workloads.n && code < 0; i++)
-        code = kvb_engine_history_find("engine", o.workloads.at[i], &scripts[ask.n_scripts++]);
+    ask.n_scripts = (uint32_t)o->scripts.n;
+    for (size_t i = 0; i < o->workloads.n && code < 0; i++)
+        code = kvb_engine_history_find("engine", o->workloads.at[i], &scripts[ask.n_scripts++]);
     for (uint32_t i = 0; i < ask.n_scripts && code < 0; i++) {
         const uint32_t seqs = kvb_engine_history_seqs(&scripts[i]);
         ask.config.seqs = seqs > ask.config.seqs ? seqs : ask.config.seqs;
     }
-    if (o.traces && code < 0 && mkdir(o.traces, 0777) && errno != EEXIST)
-        code = kvb_complain("engine", KVB_EXIT_USAGE, "--traces: %s: %s", o.traces, strerror(errno));
+    if (o->traces && code < 0 && mkdir(o->traces, 0777) && errno != EEXIST)
+        code = kvb_complain("engine", KVB_EXIT_USAGE, "--traces: %s: %s", o->traces, strerror(errno));
     kvb_stop_catch();
     tally came = {0};
-    for (int i = 0; code <= 0 && i < (o.model ? 1 : l.families) && !kvb_stopped; i++)
-        code = family_run(&o, &l, &ask, row, o.model ? "" : l.family[i], &came);
+    for (int i = 0; code <= 0 && i < (o->model ? 1 : l.families) && !kvb_stopped; i++)
+        code = family_run(o, &l, &ask, row, o->model ? "" : l.family[i], &came);
     code = code ? code : came.news ? KVB_EXIT_FAILED : came.opened ? KVB_EXIT_OK : KVB_EXIT_MACHINE;
     if (kvb_stopped)
         kvb_stop_die();
     free(scripts);
-    kvb_options_free(&usage, &o);
     return code;
 }
-
-const kvb_command kvb_command_engine = {
-    .name = "engine",
-    .summary = "does a whole engine keep its sequences? histories of calls over llama.cpp, judged call by call",
-    .run = engine_main,
-};

@@ -27,7 +27,7 @@ typedef struct faults {
     const char *without;
     bool list, alone;
     kvb_table_format format;
-    kvb_registry *registry;
+    kvb_registry registry;
     kvb_table *table;
     size_t chosen, planted, caught;
     struct {
@@ -46,8 +46,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "faults",
+static int faults_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_faults = {
+    .name = "faults",
+    .summary = "plant faults: which check catches each",
+    .run = faults_run,
+    .bytes = sizeof(faults),
     .synopsis = "[NAME...] [options]",
     .about = "Plant faults in kernels, caches and pools, one at a time, and say which check catches each: the "
              "proof that the checks of `kvbench run` can fail. Each fault is planted in honest combinations, which "
@@ -169,7 +174,7 @@ static int place_judge(const faults *f, place *p, double seconds)
                                  .witness = KVB_WITNESS_NONE};
     const kvb_suite *suite = kvb_suite_find("quick");
     const kvb_selections_options select = {
-        .words = &words, .suite = suite, .registry = f->registry, .oversubscribe = true};
+        .words = &words, .suite = suite, .registry = &f->registry, .oversubscribe = true};
     kvb_selections selections;
     int error = kvb_selections_make(&select, &selections, why, sizeof why);
     kvb_selection *one = selections.at;
@@ -219,8 +224,8 @@ static int calls_judge(const faults *f, place *p)
     spot s;
     char why[1024] = "no memory", found[KVB_CALL_TEXT];
     spot_parse(p->where, &s);
-    kvb_attend_space_make(f->registry, &space);
-    const kvb_kernel *kernel = kvb_registry_find(f->registry, KVB_KERNELS, s.at[3]);
+    kvb_attend_space_make(&f->registry, &space);
+    const kvb_kernel *kernel = kvb_registry_find(&f->registry, KVB_KERNELS, s.at[3]);
     const kvb_call_subject honest = kernel->attend ? kvb_attend_subject(&space, kernel) : kvb_scan_subject(kernel);
     const kvb_calls_options planted = {.most = kvb_suite_find("quick")->calls,
                                        .seconds = 60,
@@ -460,41 +465,24 @@ static int without_parse(const faults *f)
     return f->without ? kvb_unknown("faults", "--without: unknown check", f->without, known) : 0;
 }
 
-static int faults_main(int argc, char **argv)
+static int faults_run(void *typed, int argc, char **argv)
 {
-    faults f = {.format = KVB_TABLE_TEXT};
-    int code = kvb_options_parse(&usage, &f, argc, argv);
-    if (code >= 0)
-        return code;
-    code = without_parse(&f);
-    code = code ? code : names_check(&f);
-    if (!code && f.list)
-        code = faults_list(&f);
-    else if (!code) {
-        f.registry = malloc(sizeof *f.registry);
-        f.table = kvb_table_new(
-            (const char *const[]){"verdict", "fault", "in", "due", "caught by", "else", "what is wrong", "said", NULL});
-        code = f.registry && f.table ? 0 : KVB_EXIT_MACHINE;
-        if (!code) {
-            kvb_registry_init(f.registry);
-            kvb_stop_catch();
-            kvb_progress_start("faults", 0);
-            code = faults_plant(&f);
-            kvb_progress_end();
-        }
-        int printed = f.table ? faults_print(&f) : 0;
-        code = code ? code : printed;
-    }
+    faults *f = typed;
+    (void)argc, (void)argv;
+    int code = without_parse(f);
+    code = code ? code : names_check(f);
+    if (code || f->list)
+        return code ? code : faults_list(f);
+    f->table = kvb_table_new(
+        (const char *const[]){"verdict", "fault", "in", "due", "caught by", "else", "what is wrong", "said", NULL});
+    kvb_registry_init(&f->registry);
+    kvb_stop_catch();
+    kvb_progress_start("faults", 0);
+    code = faults_plant(f);
+    kvb_progress_end();
+    const int printed = faults_print(f);
     if (kvb_stopped)
         kvb_stop_die();
-    kvb_table_free(f.table);
-    free(f.registry);
-    kvb_options_free(&usage, &f);
-    return code;
+    kvb_table_free(f->table);
+    return code ? code : printed;
 }
-
-const kvb_command kvb_command_faults = {
-    .name = "faults",
-    .summary = "plant faults: which check catches each",
-    .run = faults_main,
-};

@@ -47,8 +47,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "judge",
+static int judge_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_judge = {
+    .name = "judge",
+    .summary = "is this recorded output right? arrays of a kernel that runs elsewhere, by the same bound",
+    .run = judge_run,
+    .bytes = sizeof(judge),
     .synopsis = "FILE|FOLDER… [options]",
     .about = "Judge attention, or a scan, that another kernel computed, on a GPU or in an engine, from its "
              "recorded arrays: q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, "
@@ -210,48 +215,40 @@ static int make(const judge *j)
     return KVB_EXIT_OK;
 }
 
-static int judge_main(int argc, char **argv)
+static int judge_run(void *typed, int argc, char **argv)
 {
-    judge j = {.format = KVB_TABLE_TEXT};
+    judge *j = typed;
     char why[1024] = "";
-    int code = kvb_options_parse(&usage, &j, argc, argv);
-    if (code >= 0)
-        return code;
-    if (j.keys) {
+    int code = -1;
+    if (j->keys) {
         keys_print();
         return KVB_EXIT_OK;
     }
-    if (j.plugins.n && !j.by)
+    if (j->plugins.n && !j->by)
         return kvb_complain("judge", KVB_EXIT_USAGE, "--plugin goes with --make and --by");
-    if (j.make)
-        return make(&j);
-    if (!j.files.n)
+    if (j->make)
+        return make(j);
+    if (!j->files.n)
         return kvb_complain("judge", KVB_EXIT_USAGE,
                             "no FILE given: arrays q, k, v and out as .safetensors, .npz or a folder of .npy");
-    kvb_host_describe("", &j.manifest);
-    snprintf(j.manifest.suite, sizeof j.manifest.suite, "judge");
-    j.manifest.seed = j.seed;
-    kvb_command_text(argc, argv, j.manifest.command, sizeof j.manifest.command);
-    if ((j.output && kvb_result_create(j.output, &j.manifest, &j.writer, why, sizeof why)) ||
-        (j.junit_path && kvb_export_open(&kvb_exporter_junit, j.junit_path, &j.junit, why, sizeof why)))
+    kvb_host_describe("", &j->manifest);
+    snprintf(j->manifest.suite, sizeof j->manifest.suite, "judge");
+    j->manifest.seed = j->seed;
+    kvb_command_text(argc, argv, j->manifest.command, sizeof j->manifest.command);
+    if ((j->output && kvb_result_create(j->output, &j->manifest, &j->writer, why, sizeof why)) ||
+        (j->junit_path && kvb_export_open(&kvb_exporter_junit, j->junit_path, &j->junit, why, sizeof why)))
         return kvb_complain("judge", KVB_EXIT_USAGE, "%s", why);
     kvb_stop_catch();
     int error = 0;
-    for (size_t i = 0; i < j.files.n && !error; i++)
-        error = file_judge(&j, j.files.at[i], why, sizeof why);
+    for (size_t i = 0; i < j->files.n && !error; i++)
+        error = file_judge(j, j->files.at[i], why, sizeof why);
     char more[1024];
-    if (j.writer && kvb_result_close(j.writer, !error, more, sizeof more) && !error)
+    if (j->writer && kvb_result_close(j->writer, !error, more, sizeof more) && !error)
         code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
-    if (kvb_export_close(j.junit, error ? NULL : &j.manifest, j.results.at, j.results.n, more, sizeof more) && !error)
+    if (kvb_export_close(j->junit, error ? NULL : &j->manifest, j->results.at, j->results.n, more, sizeof more) &&
+        !error)
         code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
-    code = code > 0 ? code : end(&j, error, why);
-    free(j.results.at);
-    kvb_options_free(&usage, &j);
+    code = code > 0 ? code : end(j, error, why);
+    free(j->results.at);
     return code;
 }
-
-const kvb_command kvb_command_judge = {
-    .name = "judge",
-    .summary = "is this recorded output right? arrays of a kernel that runs elsewhere, by the same bound",
-    .run = judge_main,
-};

@@ -39,8 +39,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "list",
+static int list_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_list = {
+    .name = "list",
+    .summary = "every kernel, cache, pool, workload, and why it can or cannot run here",
+    .run = list_run,
+    .bytes = sizeof(list),
     .synopsis = "[SORT…] [options]",
     .about =
         "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
@@ -278,41 +283,25 @@ static int sorts_list(list *l)
     return KVB_EXIT_OK;
 }
 
-static int list_main(int argc, char **argv)
+static int list_run(void *typed, int argc, char **argv)
 {
+    list *l = typed;
     char why[512];
-    list *l = calloc(1, sizeof *l);
-    if (!l)
-        return kvb_complain("list", KVB_EXIT_MACHINE, "no memory");
-    int code = kvb_options_parse(&usage, l, argc, argv);
-    if (code >= 0)
-        goto out;
-    code = kvb_cpu_mask_take("list", l->cpu_mask);
+    int code = kvb_cpu_mask_take("list", l->cpu_mask);
+    (void)argc, (void)argv;
     if (code)
-        goto out;
+        return code;
     kvb_host_describe("", &l->machine);
     code = kvb_tuning_use("list", &l->tuning, &l->machine);
     if (code)
-        goto out;
-    code = KVB_EXIT_USAGE;
+        return code;
     kvb_registry_init(&l->registry);
-    if (kvb_registry_load_all(&l->registry, &l->plugins, why, sizeof why)) {
-        kvb_complain("list", code, "%s", why);
-        goto out;
-    }
+    if (kvb_registry_load_all(&l->registry, &l->plugins, why, sizeof why))
+        return kvb_complain("list", KVB_EXIT_USAGE, "%s", why);
     l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});
     code = sorts_list(l);
     if (!code)
         code = kvb_printed("list", kvb_table_print(l->table, l->format, stdout));
-out:
     kvb_table_free(l->table);
-    kvb_options_free(&usage, l);
-    free(l);
     return code;
 }
-
-const kvb_command kvb_command_list = {
-    .name = "list",
-    .summary = "every kernel, cache, pool, workload, and why it can or cannot run here",
-    .run = list_main,
-};

@@ -30,8 +30,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "machine",
+static int machine_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_machine = {
+    .name = "machine",
+    .summary = "describe this machine; measure its bandwidths and peaks",
+    .run = machine_run,
+    .bytes = sizeof(machine),
     .synopsis = "[options]",
     .about = "Describe this machine and measure it: read-only and triad bandwidth of each level of memory, and "
              "multiply-add peaks, for 1 to all cores. A rate is the median of its samples; low and high are their "
@@ -123,22 +128,14 @@ static int profile_show(const machine *m)
     return kvb_printed("machine", error);
 }
 
-static int machine_main(int argc, char **argv)
+static int machine_run(void *typed, int argc, char **argv)
 {
-    machine m = {.format = KVB_TABLE_TEXT};
-    int code = kvb_options_parse(&usage, &m, argc, argv);
-    if (code >= 0)
-        return code;
-    code = threads_parse(&m);
+    machine *m = typed;
+    const int code = threads_parse(m);
+    (void)argc, (void)argv;
     if (code)
         return code;
-    if (m.format <= KVB_TABLE_JSON)
-        return profile_show(&m);
+    if (m->format <= KVB_TABLE_JSON)
+        return profile_show(m);
     return kvb_printed("machine", kvb_topology_print(true, stdout));
 }
-
-const kvb_command kvb_command_machine = {
-    .name = "machine",
-    .summary = "describe this machine; measure its bandwidths and peaks",
-    .run = machine_main,
-};

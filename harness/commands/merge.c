@@ -25,8 +25,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "merge",
+static int merge_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_merge = {
+    .name = "merge",
+    .summary = "join the shards of one run into one result file",
+    .run = merge_run,
+    .bytes = sizeof(merge),
     .synopsis = "SHARD.jsonl... -o F.jsonl",
     .about = "Join the shards of one run: all of its N files, in any order. Records come back in the order of the "
              "whole run. Version, commit, build, suite, seed and command must be the same. Shards may come from "
@@ -165,31 +170,21 @@ static int shards_write(const merge *m, size_t total)
     return KVB_EXIT_OK;
 }
 
-static int merge_main(int argc, char **argv)
+static int merge_run(void *typed, int argc, char **argv)
 {
-    merge m = {0};
+    merge *m = typed;
     size_t total;
-    int code = kvb_options_parse(&usage, &m, argc, argv);
-    if (code >= 0)
-        goto out;
-    code = KVB_EXIT_OK;
-    if (!m.files.n || !m.output)
+    int code = KVB_EXIT_OK;
+    (void)argc, (void)argv;
+    if (!m->files.n || !m->output)
         code = kvb_complain("merge", KVB_EXIT_USAGE, "name the files of all shards, and -o F.jsonl; see --help");
-    for (size_t i = 0; i < m.files.n && !code; i++)
-        code = shard_load(&m, m.files.at[i]);
-    if (!code && (!is_complete(&m, &total) || is_input(&m)))
+    for (size_t i = 0; i < m->files.n && !code; i++)
+        code = shard_load(m, m->files.at[i]);
+    if (!code && (!is_complete(m, &total) || is_input(m)))
         code = KVB_EXIT_USAGE;
     if (!code)
-        code = shards_write(&m, total);
-out:
+        code = shards_write(m, total);
     for (size_t i = 0; i < KVB_SHARDS; i++)
-        kvb_result_free(m.shards[i]);
-    kvb_options_free(&usage, &m);
+        kvb_result_free(m->shards[i]);
     return code;
 }
-
-const kvb_command kvb_command_merge = {
-    .name = "merge",
-    .summary = "join the shards of one run into one result file",
-    .run = merge_main,
-};

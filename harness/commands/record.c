@@ -119,8 +119,14 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "record",
+static int record_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_record = {
+    .name = "record",
+    .summary = "write workloads: of the live model, of imports, of llama.cpp; or check caches by what the model says",
+    .run = record_run,
+    .bytes = sizeof(settings),
+    .usual = &(const settings){.seed = 1, .engine = {.kv = NOT_TYPED, .flash = NOT_TYPED}},
     .synopsis = "[options]",
     .about =
         "Play scenarios with a small live transformer and write each as a workload: NAME.jsonl (events), "
@@ -643,50 +649,37 @@ static int weights_open(const settings *s, kvb_weights **weights)
     return KVB_EXIT_OK;
 }
 
-static int record_run(int argc, char **argv)
+static int record_run(void *typed, int argc, char **argv)
 {
-    settings s = {.seed = 1, .engine = {.kv = NOT_TYPED, .flash = NOT_TYPED}};
+    settings *s = typed;
     kvb_weights *weights = NULL;
     char why[320];
-    kvb_registry_init(&s.registry);
-    int exit_code = kvb_options_parse(&usage, &s, argc, argv);
-    if (exit_code >= 0)
-        goto out;
-    if (engine_asked(&s.engine)) {
-        exit_code = engine_record(&s);
-        goto out;
-    }
-    if (import_asked(&s.import)) {
-        exit_code = import_all(&s);
-        goto out;
-    }
-    if (!s.directory)
-        s.directory = "workloads/recorded";
-    exit_code = settings_resolve(&s);
+    (void)argc, (void)argv;
+    kvb_registry_init(&s->registry);
+    if (engine_asked(&s->engine))
+        return engine_record(s);
+    if (import_asked(&s->import))
+        return import_all(s);
+    if (!s->directory)
+        s->directory = "workloads/recorded";
+    int exit_code = settings_resolve(s);
     if (exit_code == KVB_EXIT_OK)
-        exit_code = weights_open(&s, &weights);
+        exit_code = weights_open(s, &weights);
     if (exit_code != KVB_EXIT_OK)
         goto out;
-    kvb_live_options live = {.weights = s.weights ? weights : NULL,
-                             .seed = s.seed,
-                             .pool = kvb_registry_find(&s.registry, KVB_POOLS, "f32"),
-                             .kernel = s.kernel,
-                             .twin = s.model ? &s.shape : NULL,
-                             .twin_name = kvb_size_label(s.model),
+    kvb_live_options live = {.weights = s->weights ? weights : NULL,
+                             .seed = s->seed,
+                             .pool = kvb_registry_find(&s->registry, KVB_POOLS, "f32"),
+                             .kernel = s->kernel,
+                             .twin = s->model ? &s->shape : NULL,
+                             .twin_name = kvb_size_label(s->model),
                              .scan = &kvb_kernel_scan_reference};
-    if (!s.save_weights)
-        exit_code = s.check ? check_all(&s, &live) : record_all(&s, &live);
-    else if (kvb_weights_save(weights, s.save_weights, why, sizeof why))
+    if (!s->save_weights)
+        exit_code = s->check ? check_all(s, &live) : record_all(s, &live);
+    else if (kvb_weights_save(weights, s->save_weights, why, sizeof why))
         exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
 out:
     kvb_weights_close(weights);
-    kvb_sized_model_free(s.model);
-    kvb_options_free(&usage, &s);
+    kvb_sized_model_free(s->model);
     return exit_code;
 }
-
-const kvb_command kvb_command_record = {
-    .name = "record",
-    .summary = "write workloads: of the live model, of imports, of llama.cpp; or check caches by what the model says",
-    .run = record_run,
-};

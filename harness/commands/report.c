@@ -29,8 +29,14 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "report",
+static int report_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_report = {
+    .name = "report",
+    .summary = "HTML page with plots, from result files",
+    .run = report_run,
+    .bytes = sizeof(report),
+    .usual = &(const report){.output = "report"},
     .synopsis = "F.jsonl... [options]",
     .about = "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and "
              "how to run each result again. Of two files, the first is before and the second after: under the "
@@ -169,8 +175,12 @@ static int report_make(const report *r, FILE *comparison)
     return code;
 }
 
-static int report_do(const report *r)
+static int report_run(void *typed, int argc, char **argv)
 {
+    const report *r = typed;
+    (void)argc, (void)argv;
+    if (!r->files.n)
+        return kvb_complain("report", KVB_EXIT_USAGE, "name a result file; see --help");
     FILE *comparison = tmpfile();
     if (!comparison)
         return kvb_complain("report", KVB_EXIT_MACHINE, "no temporary file: %s", strerror(errno));
@@ -185,19 +195,3 @@ static int report_do(const report *r)
     fclose(comparison);
     return code;
 }
-
-static int report_main(int argc, char **argv)
-{
-    report r = {.output = "report"};
-    int code = kvb_options_parse(&usage, &r, argc, argv);
-    if (code < 0)
-        code = r.files.n ? report_do(&r) : kvb_complain("report", KVB_EXIT_USAGE, "name a result file; see --help");
-    kvb_options_free(&usage, &r);
-    return code;
-}
-
-const kvb_command kvb_command_report = {
-    .name = "report",
-    .summary = "HTML page with plots, from result files",
-    .run = report_main,
-};

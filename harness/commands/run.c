@@ -146,8 +146,14 @@ static const kvb_option run_options[] = {
     KVB_OPTIONS_END,
 };
 
-const kvb_usage kvb_run_usage = {
-    .command = "run",
+static int run_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_run = {
+    .name = "run",
+    .summary = "replay the matrix: verify, measure, record",
+    .run = run_run,
+    .bytes = sizeof(run),
+    .usual = &(const run){.knobs.timeout = 120},
     .synopsis = "[options]",
     .about = "Replay workloads through every combination of cache, pool and kernel, each in a child process; check "
              "every query against the double-precision oracle; measure; record. rho is the largest error divided "
@@ -257,7 +263,7 @@ static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry
 {
     char begin[KVB_REPLAY - 2 * KVB_NAME];
     int error = 0;
-    kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
+    kvb_replay_begin(&kvb_command_run, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
     const kvb_calls_options options = {.call = r->call,
                                        .most = calls_most(r),
                                        .only_cheap = !r->knobs.calls && r->suite->by_pairs,
@@ -509,7 +515,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .take = result_take,
             .ctx = r,
         };
-        kvb_replay_begin(&kvb_run_usage, argc, argv, part, r->check, command, sizeof command);
+        kvb_replay_begin(&kvb_command_run, argc, argv, part, r->check, command, sizeof command);
         first += selections[i].n_has;
         if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
@@ -750,7 +756,7 @@ static bool gdb_words(int argc, char **argv, char *text, size_t bytes)
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         fits &= kvb_shell_add(text, bytes, first[i]);
     fits &= kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
-            kvb_command_without(&kvb_run_usage, without, argc, argv, text, bytes);
+            kvb_command_without(&kvb_command_run, without, argc, argv, text, bytes);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         fits &= kvb_shell_add(text, bytes, last[i]);
     return fits;
@@ -783,51 +789,48 @@ static uint32_t axes_open(int argc, char **argv)
 {
     uint32_t open = 0;
     for (size_t a = 0; a < KVB_SETTING_AXES; a++)
-        open |= kvb_command_has(&kvb_run_usage, kvb_setting_axes[a].option, argc, argv) ? 0 : UINT32_C(1) << a;
+        open |= kvb_command_has(&kvb_command_run, kvb_setting_axes[a].option, argc, argv) ? 0 : UINT32_C(1) << a;
     return open;
 }
 
-static int run_main(int argc, char **argv)
+static int run_run(void *typed, int argc, char **argv)
 {
-    run r = {.knobs = kvb_knobs_usual()};
-    kvb_registry *registry = malloc(sizeof *registry);
-    kvb_selections selections = {.n = 0};
+    run *r = typed;
+    static kvb_registry registry;
     static kvb_run_calls calls;
+    kvb_selections selections = {.n = 0};
     char why[1536] = "";
-    int code = registry ? kvb_options_parse(&kvb_run_usage, &r, argc, argv) : KVB_EXIT_MACHINE;
-    if (code >= 0)
-        goto out;
-    code = options_check(&r);
+    int code = options_check(r);
     if (!code)
-        code = debug_check(&r, argc, argv);
-    if (!code && r.counts)
-        code = kvb_count_start(argv, r.words.threads.at);
-    if (code || r.knobs.gdb)
+        code = debug_check(r, argc, argv);
+    if (!code && r->counts)
+        code = kvb_count_start(argv, r->words.threads.at);
+    if (code || r->knobs.gdb)
         goto out;
     code = KVB_EXIT_USAGE;
-    kvb_registry_init(registry);
-    if (kvb_registry_load_all(registry, &r.plugins, why, sizeof why) ||
-        kvb_best_prepare(&r.best, &r.words.kernels, r.best_path, registry, why, sizeof why)) {
+    kvb_registry_init(&registry);
+    if (kvb_registry_load_all(&registry, &r->plugins, why, sizeof why) ||
+        kvb_best_prepare(&r->best, &r->words.kernels, r->best_path, &registry, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
         goto out;
     }
-    r.words.growths = r.knobs.growths;
-    const kvb_pairs_options pairs = {.capacity = (uint32_t)r.knobs.capacity,
-                                     .max_pairs = r.knobs.max_pairs,
-                                     .setting = r.setting,
-                                     .axes = r.check && !r.counts ? axes_open(argc, argv) : 0,
-                                     .no_staging = r.knobs.no_staging,
-                                     .seconds = (double)r.knobs.timeout};
-    const kvb_selections_options select = {.words = &r.words,
-                                           .suite = r.suite,
-                                           .registry = registry,
-                                           .folder = r.knobs.workloads,
-                                           .oversubscribe = r.knobs.oversubscribe,
-                                           .no_staging = r.knobs.no_staging,
-                                           .pairs = r.by_pairs ? &pairs : NULL};
-    r.words.witness = r.knobs.no_witness              ? KVB_WITNESS_NONE
-                      : r.counts || r.debug.only_text ? KVB_WITNESS_NAMED
-                                                      : KVB_WITNESS_BESIDE;
+    r->words.growths = r->knobs.growths;
+    const kvb_pairs_options pairs = {.capacity = (uint32_t)r->knobs.capacity,
+                                     .max_pairs = r->knobs.max_pairs,
+                                     .setting = r->setting,
+                                     .axes = r->check && !r->counts ? axes_open(argc, argv) : 0,
+                                     .no_staging = r->knobs.no_staging,
+                                     .seconds = (double)r->knobs.timeout};
+    const kvb_selections_options select = {.words = &r->words,
+                                           .suite = r->suite,
+                                           .registry = &registry,
+                                           .folder = r->knobs.workloads,
+                                           .oversubscribe = r->knobs.oversubscribe,
+                                           .no_staging = r->knobs.no_staging,
+                                           .pairs = r->by_pairs ? &pairs : NULL};
+    r->words.witness = r->knobs.no_witness               ? KVB_WITNESS_NONE
+                       : r->counts || r->debug.only_text ? KVB_WITNESS_NAMED
+                                                         : KVB_WITNESS_BESIDE;
     kvb_progress_start("run", 0);
     kvb_progress_now("choosing combinations");
     int selected = kvb_selections_make(&select, &selections, why, sizeof why);
@@ -835,30 +838,22 @@ static int run_main(int argc, char **argv)
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);
         goto out;
     }
-    if (r.knobs.timeline && !(r.timeline = kvb_timeline_open(r.knobs.timeline))) {
-        kvb_complain("run", code, "%s: %s", r.knobs.timeline, strerror(errno));
+    if (r->knobs.timeline && !(r->timeline = kvb_timeline_open(r->knobs.timeline))) {
+        kvb_complain("run", code, "%s: %s", r->knobs.timeline, strerror(errno));
         goto out;
     }
-    code = run_calls_choose(&r, registry, &calls);
+    code = run_calls_choose(r, &registry, &calls);
     if (!code)
-        code = selections_run(&r, selections.at, selections.n, &calls, registry, argc, argv);
+        code = selections_run(r, selections.at, selections.n, &calls, &registry, argc, argv);
     if (!code)
-        code = run_calls_require(&r);
-    if (r.timeline && fclose(r.timeline))
-        code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.knobs.timeline, strerror(errno));
+        code = run_calls_require(r);
+    if (r->timeline && fclose(r->timeline))
+        code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r->knobs.timeline, strerror(errno));
 out:
     kvb_selections_free(&selections);
-    kvb_best_close(&r.best);
-    kvb_options_free(&kvb_run_usage, &r);
-    kvb_sized_model_free(r.model);
-    free(r.results.at);
-    kvb_result_free(r.kept);
-    free(registry);
+    kvb_best_close(&r->best);
+    kvb_sized_model_free(r->model);
+    free(r->results.at);
+    kvb_result_free(r->kept);
     return code;
 }
-
-const kvb_command kvb_command_run = {
-    .name = "run",
-    .summary = "replay the matrix: verify, measure, record",
-    .run = run_main,
-};

@@ -8,8 +8,6 @@
 #include "harness/selection/registry.h"
 #include "results/result.h"
 
-extern const kvb_usage kvb_run_usage; /* the replay command of a check is one of `run` */
-
 /* Judges a kernel's single calls into *result, with its names. A kernel that cannot run here is skipped. scans: judges
  * the face that scans, not the one that attends. options->command: beginning of the replay command; "": none. Returns
  * as kvb_calls_judge() does. */

@@ -37,8 +37,13 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "show",
+static int show_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_show = {
+    .name = "show",
+    .summary = "validate and describe a workload or a result file",
+    .run = show_run,
+    .bytes = sizeof(show),
     .synopsis = "FILE|WORKLOAD... [options]",
     .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
              "  kvbench show eagle-tree\n"
@@ -236,32 +241,20 @@ static int word_show(const show *s, const kvb_workloads *workloads, const char *
     return trace_show(s, path);
 }
 
-static int show_main(int argc, char **argv)
+static int show_run(void *typed, int argc, char **argv)
 {
-    show s = {.format = KVB_TABLE_TEXT};
+    show *s = typed;
     kvb_workloads workloads = {0};
     char why[512];
-    int code = kvb_options_parse(&usage, &s, argc, argv);
-    if (code >= 0)
-        goto out;
-    code = KVB_EXIT_USAGE;
-    s.exporter = s.format > KVB_TABLE_JSON ? exporters[s.format - KVB_TABLE_JSON - 1] : NULL;
-    if (!s.files.n)
-        kvb_complain("show", code, "name a workload or a file; see --help");
-    else if (kvb_workloads_find(s.folder, &workloads, why, sizeof why) && s.folder)
-        kvb_complain("show", code, "%s", why);
-    else
-        code = KVB_EXIT_OK;
-    for (size_t i = 0; i < s.files.n && !code; i++)
-        code = word_show(&s, &workloads, s.files.at[i]);
-out:
+    int code = KVB_EXIT_OK;
+    (void)argc, (void)argv;
+    s->exporter = s->format > KVB_TABLE_JSON ? exporters[s->format - KVB_TABLE_JSON - 1] : NULL;
+    if (!s->files.n)
+        code = kvb_complain("show", KVB_EXIT_USAGE, "name a workload or a file; see --help");
+    else if (kvb_workloads_find(s->folder, &workloads, why, sizeof why) && s->folder)
+        code = kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
+    for (size_t i = 0; i < s->files.n && !code; i++)
+        code = word_show(s, &workloads, s->files.at[i]);
     kvb_workloads_free(&workloads);
-    kvb_options_free(&usage, &s);
     return code;
 }
-
-const kvb_command kvb_command_show = {
-    .name = "show",
-    .summary = "validate and describe a workload or a result file",
-    .run = show_main,
-};

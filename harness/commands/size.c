@@ -107,8 +107,14 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "size",
+static int size_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_size = {
+    .name = "size",
+    .summary = "what memory a model needs, by engine, and what fits",
+    .run = size_run,
+    .bytes = sizeof(size),
+    .usual = &(const size){.tp = 1, .pp = 1},
     .synopsis = "MODEL... [options]",
     .about =
         "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, "
@@ -704,28 +710,20 @@ static int size_do(size *s)
     return code ? code : tables_write(s, output_print);
 }
 
-static int size_main(int argc, char **argv)
+static int size_run(void *typed, int argc, char **argv)
 {
-    size s = {.ask = {.tp = 1, .pp = 1}};
-    int code = kvb_options_parse(&usage, &s, argc, argv);
+    size *s = typed;
+    const int code = size_do(s);
 
-    if (code < 0)
-        code = size_do(&s);
-    for (size_t i = 0; i < s.n_models; i++)
-        kvb_sized_model_free(s.models[i]);
-    free(s.rows.at);
-    free(s.models);
-    kvb_sized_model_free(s.draft_model);
-    free(s.contexts.at);
-    free(s.counts.at);
-    free(s.pairs.at);
-    free(s.engines.at);
-    kvb_options_free(&usage, &s);
+    (void)argc, (void)argv;
+    for (size_t i = 0; i < s->n_models; i++)
+        kvb_sized_model_free(s->models[i]);
+    free(s->rows.at);
+    free(s->models);
+    kvb_sized_model_free(s->draft_model);
+    free(s->contexts.at);
+    free(s->counts.at);
+    free(s->pairs.at);
+    free(s->engines.at);
     return code;
 }
-
-const kvb_command kvb_command_size = {
-    .name = "size",
-    .summary = "what memory a model needs, by engine, and what fits",
-    .run = size_main,
-};

@@ -27,8 +27,14 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static const kvb_usage usage = {
-    .command = "tune",
+static int tune_run(void *typed, int argc, char **argv);
+
+const kvb_command kvb_command_tune = {
+    .name = "tune",
+    .summary = "measure how this machine's memory is best read; runs then do so",
+    .run = tune_run,
+    .bytes = sizeof(tune),
+    .usual = &(const tune){.seconds = 120},
     .synopsis = "[options]",
     .about = "Measure on this machine how the flash kernels best read memory: how many cells further on cache "
              "lines are prefetched, into which cache, how often, whether the first lines of each next page are, "
@@ -71,28 +77,27 @@ static int table_print(const tune *t, const kvb_tuning *found)
     return kvb_table_end(table, t->format, stdout);
 }
 
-static int tune_main(int argc, char **argv)
+static int tune_run(void *typed, int argc, char **argv)
 {
-    tune t = {.seconds = 120};
+    const tune *t = typed;
     char why[1024], usual[KVB_TUNING_PATH];
     kvb_manifest machine = {0};
     kvb_tuning found;
-    int code = kvb_options_parse(&usage, &t, argc, argv);
-    if (code >= 0)
-        return code;
-    if ((code = kvb_cpu_mask_take("tune", t.cpu_mask)))
+    (void)argc, (void)argv;
+    int code = kvb_cpu_mask_take("tune", t->cpu_mask);
+    if (code)
         return code;
     kvb_host_describe("", &machine);
-    if (!t.output && kvb_tuning_path(&machine, usual))
+    if (!t->output && kvb_tuning_path(&machine, usual))
         return kvb_complain("tune", KVB_EXIT_USAGE, "neither XDG_CACHE_HOME nor HOME is set: say where with -o F.json");
-    const char *path = t.output ? t.output : usual;
+    const char *path = t->output ? t->output : usual;
     if (kvb_tuning_writable(path, why, sizeof why))
         return kvb_complain("tune", KVB_EXIT_MACHINE, "cannot be kept: %s", why);
     kvb_stop_catch();
     kvb_progress_start("tune", 0);
     kvb_busy_note(&machine.host);
     kvb_progress_now("measuring how memory is best read");
-    const kvb_tuning_options measured = {.seconds = t.quick ? 10 : (double)t.seconds, .threads = kvb_cores()};
+    const kvb_tuning_options measured = {.seconds = t->quick ? 10 : (double)t->seconds, .threads = kvb_cores()};
     const int error = kvb_tuning_measure(&measured, &found);
     kvb_progress_end();
     if (error == -EINTR) {
@@ -103,14 +108,8 @@ static int tune_main(int argc, char **argv)
         return kvb_complain("tune", KVB_EXIT_MACHINE, "cannot measure: %s", strerror(-error));
     if (kvb_tuning_write(path, &machine, &found, why, sizeof why))
         return kvb_complain("tune", KVB_EXIT_MACHINE, "%s", why);
-    code = kvb_printed("tune", table_print(&t, &found));
-    if (!code && kvb_table_is_for_people(t.format))
+    code = kvb_printed("tune", table_print(t, &found));
+    if (!code && kvb_table_is_for_people(t->format))
         printf("\nkept in %s\n", path);
     return code;
 }
-
-const kvb_command kvb_command_tune = {
-    .name = "tune",
-    .summary = "measure how this machine's memory is best read; runs then do so",
-    .run = tune_main,
-};

@@ -403,14 +403,14 @@ static const char *const left_out[] = {
     NULL,
 };
 
-void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
+void kvb_replay_begin(const kvb_command *command, int argc, char **argv, const kvb_suite_part *part, bool untimed,
                       char *text, size_t bytes)
 {
     const kvb_suite_part *usual = &kvb_suite_find("default")->parts[0]; /* applies if no suite is named */
     char number[64];
     text[0] = '\0';
     bool fits = kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
-                kvb_command_without(usage, left_out, argc, argv, text, bytes);
+                kvb_command_without(command, left_out, argc, argv, text, bytes);
     const struct {
         const char *knob;
         uint64_t here, usual;

@@ -187,7 +187,7 @@ typedef struct kvb_selections_options {
 
 /* The beginning, common to all combinations of a suite's part: program, command, typed options, and the part's numbers
  * that differ from the default suite's. argv [argc]: what kvb_options_parse took. Empty: it does not fit. */
-void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
+void kvb_replay_begin(const kvb_command *command, int argc, char **argv, const kvb_suite_part *part, bool untimed,
                       char *text, size_t bytes);
 
 /* Fills names->replay for the i-th combination, which has these names. Empty: it does not fit. */

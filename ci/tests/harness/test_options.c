@@ -35,15 +35,15 @@ static const kvb_option options[] = {
     {"--colour", "C", "a choice", KVB_CHOICE(holder, colour, "colour: red, green, blue")},
     KVB_OPTIONS_END,
 };
-static const kvb_usage usage = {.command = "test",
-                                .synopsis = "",
-                                .about = "",
-                                .options = options,
-                                .knobs = knobs,
-                                .knobs_at = offsetof(holder, knobs),
-                                .words = offsetof(holder, rest),
-                                .takes_words = true};
-static const kvb_usage no_words = {.command = "test", .synopsis = "", .about = "", .options = options};
+static const kvb_command usage = {.name = "test",
+                                  .synopsis = "",
+                                  .about = "",
+                                  .options = options,
+                                  .knobs = knobs,
+                                  .knobs_at = offsetof(holder, knobs),
+                                  .words = offsetof(holder, rest),
+                                  .takes_words = true};
+static const kvb_command no_words = {.name = "test", .synopsis = "", .about = "", .options = options};
 
 #define PARSE(into, how, ...)                                                                                          \
     kvb_options_parse(how, into, (int)(sizeof((char *[]){"test", __VA_ARGS__}) / sizeof(char *)),                      \
