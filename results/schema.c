@@ -346,7 +346,7 @@ const kvb_field kvb_result_fields[] = {
     END,
 };
 
-/* ---- fields to JSON and back: two functions for each kind of field ------------------------------------------ */
+/* ---- fields to JSON and back ------------------------------------------------------------------------------- */
 
 /* A fault in a file, and the keys that lead to it. */
 typedef struct fault {
@@ -412,40 +412,20 @@ static bool text_read(const json_t *value, char *text, size_t bytes, fault *f)
     return true;
 }
 
-static json_t *fixed_encode(const kvb_field *field, const void *at)
+static bool fixed_read(const json_t *value, const char *text, fault *f)
 {
-    (void)at;
-    return json_string(field->text);
-}
-
-static bool fixed_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
-{
-    (void)at;
     if (!json_is_string(value))
         return fault_expected(f, "a string", value);
-    if (strcmp(json_string_value(value), field->text) != 0)
-        return fault_set(f, "\"%.60s\" is not known, this program reads \"%s\"", json_string_value(value), field->text);
+    if (strcmp(json_string_value(value), text) != 0)
+        return fault_set(f, "\"%.60s\" is not known, this program reads \"%s\"", json_string_value(value), text);
     return true;
 }
 
-/* A note: null if empty. */
-static json_t *text_encode(const kvb_field *field, const void *at)
+static json_t *words_encode(const char *words)
 {
-    return field->kind == KVB_FIELD_NOTE && !*(const char *)at ? json_null() : kvb_text_encode(at);
-}
-
-static bool text_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
-{
-    *(char *)at = 0;
-    return (field->kind == KVB_FIELD_NOTE && json_is_null(value)) || text_read(value, at, field->bytes, f);
-}
-
-static json_t *words_encode(const kvb_field *field, const void *at)
-{
-    char *copy = strdup(at), *rest = NULL;
+    char *copy = strdup(words), *rest = NULL;
     json_t *array = json_array();
 
-    (void)field;
     if (copy) {
         kvb_utf8_clean(copy);
         for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
@@ -455,9 +435,8 @@ static json_t *words_encode(const kvb_field *field, const void *at)
     return array;
 }
 
-static bool words_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+static bool words_read(const json_t *value, char *text, size_t bytes, fault *f)
 {
-    char *text = at;
     size_t used = 0;
 
     if (!json_is_array(value))
@@ -466,9 +445,9 @@ static bool words_decode(const kvb_field *field, const json_t *value, void *at, 
     for (size_t i = 0; i < json_array_size(value); i++) {
         size_t space = i > 0;
 
-        if (used + space >= field->bytes)
-            return fault_set(f, "expected at most %zu bytes of words", field->bytes - 1);
-        if (!text_read(json_array_get(value, i), text + used + space, field->bytes - used - space, f))
+        if (used + space >= bytes)
+            return fault_set(f, "expected at most %zu bytes of words", bytes - 1);
+        if (!text_read(json_array_get(value, i), text + used + space, bytes - used - space, f))
             return false;
         if (space)
             text[used] = ' ';
@@ -477,18 +456,10 @@ static bool words_decode(const kvb_field *field, const json_t *value, void *at, 
     return true;
 }
 
-static json_t *status_encode(const kvb_field *field, const void *at)
+static bool status_read(const json_t *value, kvb_status *status, fault *f)
 {
-    (void)field;
-    return json_string(kvb_status_name(*(const kvb_status *)at));
-}
-
-static bool status_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
-{
-    kvb_status *status = at;
     char word[16];
 
-    (void)field;
     if (!text_read(value, word, sizeof word, f))
         return false;
     for (*status = 0; *status < KVB_STATUSES; ++*status)
@@ -499,54 +470,42 @@ static bool status_decode(const kvb_field *field, const json_t *value, void *at,
 
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
-static json_t *u32_encode(const kvb_field *field, const void *at)
-{
-    (void)field;
-    return json_integer(*(const uint32_t *)at);
-}
-
-static bool u32_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+static bool u32_read(const json_t *value, uint32_t *into, fault *f)
 {
     json_int_t number = json_integer_value(value);
 
-    (void)field;
     if (!json_is_integer(value))
         return fault_expected(f, "a whole number", value);
     if (number < 0 || number > UINT32_MAX)
         return fault_set(f, "expected a number from 0 to 4294967295, found %lld", (long long)number);
-    *(uint32_t *)at = (uint32_t)number;
+    *into = (uint32_t)number;
     return true;
 }
 
-static json_t *u64_encode(const kvb_field *field, const void *at)
+static json_t *u64_encode(uint64_t number)
 {
-    uint64_t number = *(const uint64_t *)at;
     char digits[24];
 
-    (void)field;
-    if (number <= INT64_MAX)
-        return json_integer((json_int_t)number);
     snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
-    return json_string(digits);
+    return number <= INT64_MAX ? json_integer((json_int_t)number) : json_string(digits);
 }
 
-static bool u64_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+static bool u64_read(const json_t *value, uint64_t *number, fault *f)
 {
     const char *digits = json_string_value(value);
 
-    (void)field;
     if (!digits && !json_is_integer(value))
         return fault_expected(f, "a whole number", value);
     if (!digits && json_integer_value(value) < 0)
         return fault_set(f, "expected a number not below 0, found %lld", (long long)json_integer_value(value));
     errno = 0;
-    *(uint64_t *)at = digits ? strtoull(digits, NULL, 10) : (uint64_t)json_integer_value(value);
+    *number = digits ? strtoull(digits, NULL, 10) : (uint64_t)json_integer_value(value);
     if (digits && (errno || !digits[0] || digits[strspn(digits, "0123456789")]))
         return fault_set(f, "expected digits of a number below 2^64, found \"%.30s\"", digits);
     return true;
 }
 
-static json_t *number_write(double number, bool whole)
+static json_t *real_encode(double number, bool whole)
 {
     if (isnan(number))
         return json_null();
@@ -557,7 +516,7 @@ static json_t *number_write(double number, bool whole)
     return json_real(number);
 }
 
-static bool number_read(const json_t *value, double *number, fault *f)
+static bool real_read(const json_t *value, double *number, fault *f)
 {
     if (!json_is_number(value) && !json_is_null(value))
         return fault_expected(f, "a number or null", value);
@@ -567,93 +526,33 @@ static bool number_read(const json_t *value, double *number, fault *f)
     return true;
 }
 
-static json_t *real_encode(const kvb_field *field, const void *at)
-{
-    return number_write(*(const double *)at, field->kind == KVB_FIELD_COUNT);
-}
+/* ---- counters ------------------------------------------------------------------------------------------ */
 
-static bool real_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+static json_t *counters_encode(const kvb_result *result)
 {
-    (void)field;
-    return number_read(value, at, f);
-}
-
-static void real_clear(const kvb_field *field, void *at)
-{
-    (void)field;
-    *(double *)at = NAN;
-}
-
-/* ---- objects ------------------------------------------------------------------------------------------- */
-
-static json_t *nested_encode(const kvb_field *field, const void *at)
-{
-    return kvb_fields_encode(field->fields, at);
-}
-
-static bool nested_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
-{
-    return object_read(field->fields, value, at, f);
-}
-
-static void nested_clear(const kvb_field *field, void *at)
-{
-    kvb_fields_clear(field->fields, at);
-}
-
-/* The fields of a place belong to the record, not to the flag at `at`. */
-static json_t *place_encode(const kvb_field *field, const void *at)
-{
-    return *(const bool *)at ? kvb_fields_encode(field->fields, (const char *)at - field->offset) : json_null();
-}
-
-static bool place_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
-{
-    *(bool *)at = !json_is_null(value);
-    return json_is_null(value) || object_read(field->fields, value, (char *)at - field->offset, f);
-}
-
-static void place_clear(const kvb_field *field, void *at)
-{
-    kvb_fields_clear(field->fields, (char *)at - field->offset);
-}
-
-static json_t *counters_encode(const kvb_field *field, const void *at)
-{
-    const kvb_result *result = at;
     json_t *object = json_object(), *reasons = json_object(), *shares = json_object();
 
-    (void)field;
     for (uint32_t i = 0; i < result->n_counters; i++) {
         const kvb_counter *counter = &result->counters[i];
 
-        json_object_set_new(object, counter->name, number_write(counter->value, true));
+        json_object_set_new(object, counter->name, real_encode(counter->value, true));
         if (isnan(counter->value))
             json_object_set_new(reasons, counter->name, kvb_text_encode(counter->unavailable));
         if (!isnan(counter->share))
-            json_object_set_new(shares, counter->name, number_write(counter->share, false));
+            json_object_set_new(shares, counter->name, real_encode(counter->share, false));
     }
     json_object_set_new(object, "unavailable", reasons);
     json_object_set_new(object, "multiplexed", shares);
     return object;
 }
 
-static void counters_clear(const kvb_field *field, void *at)
-{
-    kvb_counter *counters = ((kvb_result *)at)->counters;
-
-    (void)field;
-    for (size_t i = 0; i < KVB_COUNTERS; i++)
-        counters[i].value = counters[i].share = NAN;
-}
-
-static bool counter_decode(const char *name, const json_t *value, const json_t *reason, const json_t *share,
-                           kvb_counter *counter, fault *f)
+static bool counter_read(const char *name, const json_t *value, const json_t *reason, const json_t *share,
+                         kvb_counter *counter, fault *f)
 {
     if (strlen(name) >= sizeof counter->name)
         return fault_set(f, "expected a name of at most %zu bytes", sizeof counter->name - 1);
     memcpy(counter->name, name, strlen(name) + 1);
-    if (!number_read(value, &counter->value, f))
+    if (!real_read(value, &counter->value, f))
         return false;
     if (isnan(counter->value) != (reason != NULL))
         return fault_set(f, "expected a reason in \"unavailable\" when it is null, and only then");
@@ -661,18 +560,16 @@ static bool counter_decode(const char *name, const json_t *value, const json_t *
     counter->share = NAN;
     if (reason && !text_read(reason, counter->unavailable, sizeof counter->unavailable, f))
         return false;
-    return !share || number_read(share, &counter->share, f);
+    return !share || real_read(share, &counter->share, f);
 }
 
-static bool counters_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+static bool counters_read(const json_t *value, kvb_result *result, fault *f)
 {
-    kvb_result *result = at;
     const json_t *reasons = json_object_get(value, "unavailable"), *shares = json_object_get(value, "multiplexed");
     const json_t *counter;
     const char *name;
     size_t notes = 0; /* reasons and shares of existing counters */
 
-    (void)field;
     result->n_counters = 0;
     if (!json_is_object(value))
         return fault_expected(f, "an object", value);
@@ -687,7 +584,7 @@ static bool counters_decode(const kvb_field *field, const json_t *value, void *a
         if (counter == reasons || counter == shares)
             continue;
         kvb_counter *into = &result->counters[result->n_counters++];
-        if (!fault_below(name, counter_decode(name, counter, reason, share, into, f), f))
+        if (!fault_below(name, counter_read(name, counter, reason, share, into, f), f))
             return false;
         notes += (reason != NULL) + (share != NULL);
     }
@@ -699,26 +596,25 @@ static bool counters_decode(const kvb_field *field, const json_t *value, void *a
 /* ---- arrays -------------------------------------------------------------------------------------------- */
 
 /* The member with the number of elements in use. */
-static uint32_t *count_of(const kvb_field *field, void *at)
+static uint32_t *count_of(const kvb_field *field, const void *at)
 {
-    return (uint32_t *)(void *)((char *)at - field->offset + field->count);
+    return (uint32_t *)((uintptr_t)at - field->offset + field->count);
 }
 
-static json_t *array_encode(const kvb_field *field, const void *at)
+static json_t *array_encode(const kvb_field *field, const char *at)
 {
     const kvb_field *element = field->fields;
-    uint32_t n = *count_of(field, (void *)(uintptr_t)at);
     json_t *array = json_array();
 
-    for (uint32_t i = 0; i < n && array; i++)
-        if (json_array_append_new(array, value_encode(element, (const char *)at + i * element->bytes)) != 0) {
+    for (uint32_t i = 0; i < *count_of(field, at) && array; i++)
+        if (json_array_append_new(array, value_encode(element, at + i * element->bytes)) != 0) {
             json_decref(array);
             array = NULL;
         }
     return array;
 }
 
-static bool array_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+static bool array_read(const kvb_field *field, const json_t *value, char *at, fault *f)
 {
     const kvb_field *element = field->fields;
     size_t n = json_array_size(value), most = field->bytes / element->bytes;
@@ -731,7 +627,7 @@ static bool array_decode(const kvb_field *field, const json_t *value, void *at, 
     *count_of(field, at) = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         snprintf(index, sizeof index, "%zu", i);
-        if (!fault_below(index, value_decode(element, json_array_get(value, i), (char *)at + i * element->bytes, f), f))
+        if (!fault_below(index, value_decode(element, json_array_get(value, i), at + i * element->bytes, f), f))
             return false;
     }
     return true;
@@ -739,45 +635,86 @@ static bool array_decode(const kvb_field *field, const json_t *value, void *at, 
 
 /* ---- tables of fields ---------------------------------------------------------------------------------- */
 
-/* Functions of each kind, for the value at `at`: encode makes its JSON (NULL: no memory), decode checks JSON and stores
- * it, clear sets a zero to "not measured" (clear NULL: zero means that). */
-static const struct {
-    json_t *(*encode)(const kvb_field *field, const void *at);
-    bool (*decode)(const kvb_field *field, const json_t *value, void *at, fault *f);
-    void (*clear)(const kvb_field *field, void *at);
-} kinds[KVB_FIELD_KINDS] = {
-    [KVB_FIELD_FIXED] = {fixed_encode, fixed_decode, NULL},
-    [KVB_FIELD_TEXT] = {text_encode, text_decode, NULL},
-    [KVB_FIELD_NOTE] = {text_encode, text_decode, NULL},
-    [KVB_FIELD_EXTRA] = {text_encode, text_decode, NULL},
-    [KVB_FIELD_WORDS] = {words_encode, words_decode, NULL},
-    [KVB_FIELD_U32] = {u32_encode, u32_decode, NULL},
-    [KVB_FIELD_U64] = {u64_encode, u64_decode, NULL},
-    [KVB_FIELD_REAL] = {real_encode, real_decode, real_clear},
-    [KVB_FIELD_COUNT] = {real_encode, real_decode, real_clear},
-    [KVB_FIELD_STATUS] = {status_encode, status_decode, NULL},
-    [KVB_FIELD_OBJECT] = {nested_encode, nested_decode, nested_clear},
-    [KVB_FIELD_OPTIONAL] = {nested_encode, nested_decode, nested_clear},
-    [KVB_FIELD_PLACE] = {place_encode, place_decode, place_clear},
-    [KVB_FIELD_COUNTERS] = {counters_encode, counters_decode, counters_clear},
-    [KVB_FIELD_ARRAY] = {array_encode, array_decode, NULL},
-};
-
+/* Makes the JSON of the value at `at`. NULL: no memory. The fields of a place belong to the record, not to its flag. */
 static json_t *value_encode(const kvb_field *field, const void *at)
 {
-    return kinds[field->kind].encode(field, at);
+    switch (field->kind) {
+    case KVB_FIELD_FIXED:
+        return json_string(field->text);
+    case KVB_FIELD_NOTE:
+        return *(const char *)at ? kvb_text_encode(at) : json_null();
+    case KVB_FIELD_WORDS:
+        return words_encode(at);
+    case KVB_FIELD_U32:
+        return json_integer(*(const uint32_t *)at);
+    case KVB_FIELD_U64:
+        return u64_encode(*(const uint64_t *)at);
+    case KVB_FIELD_REAL:
+    case KVB_FIELD_COUNT:
+        return real_encode(*(const double *)at, field->kind == KVB_FIELD_COUNT);
+    case KVB_FIELD_STATUS:
+        return json_string(kvb_status_name(*(const kvb_status *)at));
+    case KVB_FIELD_PLACE:
+        return *(const bool *)at ? kvb_fields_encode(field->fields, (const char *)at - field->offset) : json_null();
+    case KVB_FIELD_OBJECT:
+    case KVB_FIELD_OPTIONAL:
+        return kvb_fields_encode(field->fields, at);
+    case KVB_FIELD_COUNTERS:
+        return counters_encode(at);
+    case KVB_FIELD_ARRAY:
+        return array_encode(field, at);
+    default:
+        return kvb_text_encode(at);
+    }
 }
 
+/* Checks JSON and stores its value at `at`. */
 static bool value_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
 {
-    return kinds[field->kind].decode(field, value, at, f);
+    switch (field->kind) {
+    case KVB_FIELD_FIXED:
+        return fixed_read(value, field->text, f);
+    case KVB_FIELD_WORDS:
+        return words_read(value, at, field->bytes, f);
+    case KVB_FIELD_U32:
+        return u32_read(value, at, f);
+    case KVB_FIELD_U64:
+        return u64_read(value, at, f);
+    case KVB_FIELD_REAL:
+    case KVB_FIELD_COUNT:
+        return real_read(value, at, f);
+    case KVB_FIELD_STATUS:
+        return status_read(value, at, f);
+    case KVB_FIELD_PLACE:
+        *(bool *)at = !json_is_null(value);
+        return json_is_null(value) || object_read(field->fields, value, (char *)at - field->offset, f);
+    case KVB_FIELD_OBJECT:
+    case KVB_FIELD_OPTIONAL:
+        return object_read(field->fields, value, at, f);
+    case KVB_FIELD_COUNTERS:
+        return counters_read(value, at, f);
+    case KVB_FIELD_ARRAY:
+        return array_read(field, value, at, f);
+    default:
+        *(char *)at = 0;
+        return (field->kind == KVB_FIELD_NOTE && json_is_null(value)) || text_read(value, at, field->bytes, f);
+    }
 }
 
 void kvb_fields_clear(const kvb_field *fields, void *record)
 {
-    for (; fields->key; fields++)
-        if (kinds[fields->kind].clear)
-            kinds[fields->kind].clear(fields, (char *)record + fields->offset);
+    for (; fields->key; fields++) {
+        char *at = (char *)record + fields->offset;
+
+        if (fields->kind == KVB_FIELD_REAL || fields->kind == KVB_FIELD_COUNT)
+            *(double *)(void *)at = NAN;
+        else if (fields->kind == KVB_FIELD_OBJECT || fields->kind == KVB_FIELD_OPTIONAL)
+            kvb_fields_clear(fields->fields, at);
+        else if (fields->kind == KVB_FIELD_PLACE)
+            kvb_fields_clear(fields->fields, record);
+        for (size_t i = 0; i < KVB_COUNTERS && fields->kind == KVB_FIELD_COUNTERS; i++)
+            ((kvb_result *)record)->counters[i].value = ((kvb_result *)record)->counters[i].share = NAN;
+    }
 }
 
 json_t *kvb_fields_encode(const kvb_field *fields, const void *record)

@@ -5,8 +5,8 @@
  *
  * A new field is a member of the struct and a line about its key in result.h, and a row of the table in schema.c. In an
  * empty record REAL and COUNT are NaN, all others 0 or "". An array is an ELEMENT (one field, or the table of a struct)
- * and an ARRAY row, which names the member with the number of elements. A new kind of value is a row of `kinds` in
- * schema.c.
+ * and an ARRAY row, which names the member with the number of elements. A new kind of value is a case of value_encode()
+ * and of value_decode().
  */
 #ifndef KVB_SCHEMA_H
 #define KVB_SCHEMA_H
