@@ -2,12 +2,12 @@
 #include "results/result.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "results/manifest.h"
 #include "results/schema.h"
 #include "workloads/files.h"
 
@@ -52,15 +52,11 @@ static void host_set(json_t *context, const kvb_host *h)
         json_object_set_new(context, "mhz_per_cpu", json_integer((json_int_t)(h->mhz + 0.5)));
     if (*h->governor)
         json_object_set_new(context, "cpu_scaling_enabled", json_boolean(strcmp(h->governor, "performance") != 0));
-    for (uint32_t i = 0; i < h->n_caches; i++) {
-        json_t *cache = json_object();
-
-        text_set(cache, "type", h->caches[i].type);
-        count_set(cache, "level", h->caches[i].level);
-        count_set(cache, "size", h->caches[i].bytes);
-        count_set(cache, "num_sharing", h->caches[i].sharing);
-        json_array_append_new(caches, cache);
-    }
+    for (uint32_t i = 0; i < h->n_caches; i++)
+        json_array_append_new(caches,
+                              json_pack("{s:o, s:I, s:I, s:I}", "type", kvb_text_encode(h->caches[i].type), "level",
+                                        (json_int_t)h->caches[i].level, "size", (json_int_t)h->caches[i].bytes,
+                                        "num_sharing", (json_int_t)h->caches[i].sharing));
     if (h->cpus && !isnan(h->load_1m))
         for (size_t i = 0; i < 3; i++)
             json_array_append_new(load, json_real((const double[]){h->load_1m, h->load_5m, h->load_15m}[i]));
@@ -70,31 +66,22 @@ static void host_set(json_t *context, const kvb_host *h)
 
 static json_t *context_encode(const kvb_manifest *m)
 {
+    static const char *const keys[] = {"commit", "compiler",      "flags", "cpu_model", "isa",
+                                       "os",     "openblas_core", "suite", "seed",      "command"};
     json_t *context = json_object();
-    char seed[24];
-    const char *const texts[][2] = {
-        {"library_build_type", is_debug(m->flags) ? "debug" : "release"},
-        {"library_version", m->version},
-        {"commit", m->commit},
-        {"compiler", m->compiler},
-        {"flags", m->flags},
-        {"cpu_model", m->cpu_model},
-        {"isa", m->isa},
-        {"os", m->os},
-        {"openblas_core", m->openblas_core},
-        {"suite", m->suite},
-        {"seed", seed},
-        {"command", m->command},
-        {"cpu_time", "not measured: real_time again"},
-    };
+    char text[KVB_MANIFEST_TEXT];
 
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->seed);
     text_set(context, "date", m->date);
     text_set(context, "executable", "kvbench");
     count_set(context, "num_cpus", m->host.cpus ? m->host.cpus : m->cores);
     host_set(context, &m->host);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        text_set(context, texts[i][0], texts[i][1]);
+    text_set(context, "library_build_type", is_debug(m->flags) ? "debug" : "release");
+    text_set(context, "library_version", m->version);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        kvb_manifest_text(m, keys[i], text);
+        text_set(context, keys[i], text);
+    }
+    text_set(context, "cpu_time", "not measured: real_time again");
     count_set(context, "json_schema_version", 1);
     return context;
 }
@@ -102,19 +89,14 @@ static json_t *context_encode(const kvb_manifest *m)
 /* Makes an entry with the keys that all entries of a combination have. suffix: name of an aggregate; "": none. */
 static json_t *entry_new(const kvb_result *r, size_t family, const char *suffix, size_t repetitions)
 {
-    json_t *entry = json_object();
     const kvb_key name = kvb_key_name(r);
     char whole[sizeof name + 16];
 
     snprintf(whole, sizeof whole, "%s%s%s", name.text, *suffix ? "_" : "", suffix);
-    text_set(entry, "name", whole);
-    count_set(entry, "family_index", family);
-    count_set(entry, "per_family_instance_index", 0);
-    text_set(entry, "run_name", name.text);
-    text_set(entry, "run_type", *suffix ? "aggregate" : "iteration");
-    count_set(entry, "repetitions", repetitions);
-    count_set(entry, "threads", r->threads);
-    return entry;
+    return json_pack("{s:o, s:I, s:i, s:o, s:s, s:I, s:I}", "name", kvb_text_encode(whole), "family_index",
+                     (json_int_t)family, "per_family_instance_index", 0, "run_name", kvb_text_encode(name.text),
+                     "run_type", *suffix ? "aggregate" : "iteration", "repetitions", (json_int_t)repetitions, "threads",
+                     (json_int_t)r->threads);
 }
 
 static void time_set(json_t *entry, uint64_t iterations, double ns)
@@ -247,40 +229,21 @@ static void attribute_put(const char *name, const char *value, FILE *out)
     putc('"', out);
 }
 
-static void property_put(const char *name, const char *value, FILE *out)
-{
-    fputs("      <property", out);
-    attribute_put("name", name, out);
-    attribute_put("value", value, out);
-    fputs("/>\n", out);
-}
-
 static void properties_put(const kvb_manifest *m, FILE *out)
 {
-    char cores[16], memory[24], seed[24];
-    const char *const properties[][2] = {
-        {"version", m->version},
-        {"commit", m->commit},
-        {"compiler", m->compiler},
-        {"flags", m->flags},
-        {"cpu_model", m->cpu_model},
-        {"isa", m->isa},
-        {"cores", cores},
-        {"memory_bytes", memory},
-        {"os", m->os},
-        {"openblas_version", m->openblas_version},
-        {"openblas_core", m->openblas_core},
-        {"suite", m->suite},
-        {"seed", seed},
-        {"command", m->command},
-    };
+    static const char *const keys[] = {"version",       "commit", "compiler",     "flags",  "cpu_model",
+                                       "isa",           "cores",  "memory_bytes", "os",     "openblas_version",
+                                       "openblas_core", "suite",  "seed",         "command"};
+    char text[KVB_MANIFEST_TEXT];
 
-    snprintf(cores, sizeof cores, "%" PRIu32, m->cores);
-    snprintf(memory, sizeof memory, "%" PRIu64, m->memory_bytes);
-    snprintf(seed, sizeof seed, "%" PRIu64, m->seed);
     fputs("    <properties>\n", out);
-    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++)
-        property_put(properties[i][0], properties[i][1], out);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        kvb_manifest_text(m, keys[i], text);
+        fputs("      <property", out);
+        attribute_put("name", keys[i], out);
+        attribute_put("value", text, out);
+        fputs("/>\n", out);
+    }
     fputs("    </properties>\n", out);
 }
 

@@ -25,19 +25,33 @@ static const kvb_field *field_find(const char *key)
     return field;
 }
 
-static bool is_same(const kvb_field *field, const kvb_manifest *a, const kvb_manifest *b)
+void kvb_manifest_text(const kvb_manifest *manifest, const char *key, char text[KVB_MANIFEST_TEXT])
 {
-    const char *x = (const char *)a + field->offset, *y = (const char *)b + field->offset;
-    bool text = field->kind == KVB_FIELD_TEXT || field->kind == KVB_FIELD_NOTE || field->kind == KVB_FIELD_WORDS;
+    const kvb_field *field = field_find(key);
+    const void *at = (const char *)manifest + field->offset;
 
-    return text ? strcmp(x, y) == 0 : memcmp(x, y, field->bytes) == 0;
+    if (field->kind == KVB_FIELD_U32)
+        snprintf(text, KVB_MANIFEST_TEXT, "%" PRIu32, *(const uint32_t *)at);
+    else if (field->kind == KVB_FIELD_U64)
+        snprintf(text, KVB_MANIFEST_TEXT, "%" PRIu64, *(const uint64_t *)at);
+    else
+        snprintf(text, KVB_MANIFEST_TEXT, "%s", (const char *)at);
 }
 
-static void value_print(const kvb_field *field, const kvb_manifest *manifest, char *text, size_t bytes)
+static bool is_same(const char *key, const kvb_manifest *a, const kvb_manifest *b)
 {
-    kvb_field one[2] = {*field, {.key = NULL}};
+    char x[KVB_MANIFEST_TEXT], y[KVB_MANIFEST_TEXT];
+
+    kvb_manifest_text(a, key, x);
+    kvb_manifest_text(b, key, y);
+    return strcmp(x, y) == 0;
+}
+
+static void value_print(const char *key, const kvb_manifest *manifest, char *text, size_t bytes)
+{
+    kvb_field one[2] = {*field_find(key), {.key = NULL}};
     json_t *object = kvb_fields_encode(one, manifest);
-    char *value = object ? json_dumps(json_object_get(object, field->key), JSON_ENCODE_ANY) : NULL;
+    char *value = object ? json_dumps(json_object_get(object, key), JSON_ENCODE_ANY) : NULL;
 
     snprintf(text, bytes, "%s", value ? value : "?");
     free(value);
@@ -47,16 +61,13 @@ static void value_print(const kvb_field *field, const kvb_manifest *manifest, ch
 const char *kvb_manifest_difference(const kvb_manifest *a, const kvb_manifest *b, const char *const *keys, char *text,
                                     char *other, size_t bytes)
 {
-    for (; *keys; keys++) {
-        const kvb_field *field = field_find(*keys);
-
-        if (is_same(field, a, b))
-            continue;
-        value_print(field, a, text, bytes);
-        value_print(field, b, other, bytes);
-        return *keys;
+    while (*keys && is_same(*keys, a, b))
+        keys++;
+    if (*keys) {
+        value_print(*keys, a, text, bytes);
+        value_print(*keys, b, other, bytes);
     }
-    return NULL;
+    return *keys;
 }
 
 void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from)
@@ -75,7 +86,7 @@ void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from)
             const kvb_field *field = field_find(*key);
             char *value = (char *)into + field->offset;
 
-            if (is_same(field, into, from))
+            if (is_same(*key, into, from))
                 continue;
             memset(value, 0, field->bytes);
             if (field->kind != KVB_FIELD_U32 && field->kind != KVB_FIELD_U64)
@@ -174,37 +185,40 @@ void kvb_fingerprint(const kvb_manifest *m, char text[KVB_FINGERPRINT_TEXT])
 
 size_t kvb_manifest_notes(const kvb_manifest *base, const kvb_manifest *new, char notes[KVB_NOTES][KVB_NOTE_TEXT])
 {
-    char machine[2][KVB_FINGERPRINT_TEXT], seed[2][24], blas_threads[2][16];
-    const kvb_manifest *const sides[2] = {base, new};
-
-    for (int i = 0; i < 2; i++) {
-        kvb_fingerprint(sides[i], machine[i]);
-        snprintf(seed[i], sizeof seed[i], "%" PRIu64, sides[i]->seed);
-        snprintf(blas_threads[i], sizeof blas_threads[i], "%u", sides[i]->openblas_threads);
-    }
-    const struct {
-        const char *what, *base, *new;
-    } facts[] = {
-        {"machine", machine[0], machine[1]},
-        {"level of instructions", base->isa, new->isa},
-        {"version", base->version, new->version},
-        {"commit", base->commit, new->commit},
-        {"compiler", base->compiler, new->compiler},
-        {"flags", base->flags, new->flags},
-        {"operating system", base->os, new->os},
-        {"OpenBLAS", base->openblas_version, new->openblas_version},
-        {"OpenBLAS core", base->openblas_core, new->openblas_core},
-        {"OpenBLAS threads", blas_threads[0], blas_threads[1]},
-        {"tuning", *base->tuning ? base->tuning : "built-in", *new->tuning ? new->tuning : "built-in"},
-        {"suite", base->suite, new->suite},
-        {"seed", seed[0], seed[1]},
+    static const char *const facts[][3] = {
+        /* in words, key, what stands for "" */
+        {"machine", NULL}, /* the fingerprint */
+        {"level of instructions", "isa"},
+        {"version", "version"},
+        {"commit", "commit"},
+        {"compiler", "compiler"},
+        {"flags", "flags"},
+        {"operating system", "os"},
+        {"OpenBLAS", "openblas_version"},
+        {"OpenBLAS core", "openblas_core"},
+        {"OpenBLAS threads", "openblas_threads"},
+        {"tuning", "tuning", "built-in"},
+        {"suite", "suite"},
+        {"seed", "seed"},
     };
+    const kvb_manifest *const sides[2] = {base, new};
     size_t n = 0;
 
     _Static_assert(sizeof facts / sizeof *facts <= KVB_NOTES, "a place for every fact");
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-        if (strcmp(facts[i].base, facts[i].new) != 0)
-            snprintf(notes[n++], KVB_NOTE_TEXT, "%s: %s, then %s", facts[i].what, facts[i].base, facts[i].new);
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        char is[2][KVB_MANIFEST_TEXT];
+
+        for (int side = 0; side < 2; side++) {
+            if (!facts[i][1])
+                kvb_fingerprint(sides[side], is[side]);
+            else
+                kvb_manifest_text(sides[side], facts[i][1], is[side]);
+            if (!*is[side] && facts[i][2])
+                strcpy(is[side], facts[i][2]);
+        }
+        if (strcmp(is[0], is[1]) != 0)
+            snprintf(notes[n++], KVB_NOTE_TEXT, "%s: %.300s, then %.300s", facts[i][0], is[0], is[1]);
+    }
     return n;
 }
 

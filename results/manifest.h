@@ -8,6 +8,10 @@
 /* Keys of a manifest, ending with NULL: facts of the program (without the command), facts of the machine. */
 extern const char *const kvb_program_keys[], *const kvb_machine_keys[];
 
+#define KVB_MANIFEST_TEXT 1024u
+/* The value of a key, a text or a whole number, as text. */
+void kvb_manifest_text(const kvb_manifest *manifest, const char *key, char text[KVB_MANIFEST_TEXT]);
+
 /* The first of these keys in which a and b differ. text, other: both values as JSON, cut to `bytes`. NULL: no
  * difference. */
 const char *kvb_manifest_difference(const kvb_manifest *a, const kvb_manifest *b, const char *const *keys, char *text,
