@@ -106,6 +106,8 @@ void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats)
     for (size_t i = 0; i < n; i++) {
         assert(!isnan(samples[i]));
         stats->total += samples[i];
+        /* a normal distribution's standard deviation is 1.4826 MADs */
+        stats->outliers += fabs(samples[i] - stats->median) > 3.5 * 1.4826 * stats->mad;
     }
 }
 

@@ -30,77 +30,21 @@ double kvb_quantile(double *values, size_t n, double p)
     return sorted_quantile(values, n, p);
 }
 
-/* Maps a double to an unsigned integer so that both have the same order. */
-static uint64_t key_of(double x)
+static double window_median(const double *passes, size_t n)
 {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
-}
-
-static double value_of(uint64_t key)
-{
-    uint64_t bits = key >> 63 ? key & ~((uint64_t)1 << 63) : ~key;
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* Order statistics are taken of the samples (as_is), or of their distances from a centre. */
-static double as_is(double x, double centre)
-{
-    (void)centre;
-    return x;
-}
-
-static double distance(double x, double centre)
-{
-    return fabs(x - centre);
-}
-
-/* The k-th smallest (from 0) of n values of(sample). Needs no memory and does not sort: builds the key of the result
- * from the top bit down, and counts the values below it in 64 passes. */
-static double kth_smallest(const double *samples, size_t n, size_t k, double (*of)(double, double), double centre)
-{
-    uint64_t key = 0;
-    for (int bit = 63; bit >= 0; bit--) {
-        uint64_t tried = key | (uint64_t)1 << bit;
-        size_t below = 0;
-        for (size_t i = 0; i < n; i++)
-            below += key_of(of(samples[i], centre)) < tried;
-        if (below <= k)
-            key = tried;
-    }
-    return value_of(key);
-}
-
-static double median_of(const double *samples, size_t n, double (*of)(double, double), double centre)
-{
-    double low = kth_smallest(samples, n, (n - 1) / 2, of, centre);
-    return n % 2 ? low : (low + kth_smallest(samples, n, n / 2, of, centre)) / 2;
+    double copy[KVB_STEADY_WINDOW];
+    assert(n > 0 && n <= KVB_STEADY_WINDOW);
+    memcpy(copy, passes, n * sizeof *copy);
+    return kvb_quantile(copy, n, 0.5);
 }
 
 bool kvb_series_steady(const double *passes, size_t n, size_t window, double tolerance)
 {
-    assert(window > 0);
     if (n / 2 < window)
         return false;
-    double before = median_of(passes + n - 2 * window, window, as_is, 0);
-    double last = median_of(passes + n - window, window, as_is, 0);
+    double before = window_median(passes + n - 2 * window, window);
+    double last = window_median(passes + n - window, window);
     return last >= before || before - last < tolerance * before;
-}
-
-size_t kvb_outliers_count(const double *samples, size_t n)
-{
-    if (!n)
-        return 0;
-    /* a normal distribution's standard deviation is 1.4826 MADs */
-    double median = median_of(samples, n, as_is, 0);
-    double reach = 3.5 * 1.4826 * median_of(samples, n, distance, median);
-    size_t outliers = 0;
-    for (size_t i = 0; i < n; i++)
-        outliers += fabs(samples[i] - median) > reach;
-    return outliers;
 }
 
 double kvb_null_difference(const double *values, size_t n)

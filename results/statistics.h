@@ -27,12 +27,10 @@ double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64
  * limited to 0 .. 0.9. n values with autocorrelation r are worth n (1 - r) / (1 + r) independent ones. */
 double kvb_autocorrelation(const double *values, size_t n);
 
+#define KVB_STEADY_WINDOW 32u /* most passes of a window */
 /* Has a series of pass times become steady: is the median of its last `window` passes at most `tolerance` (relative)
  * lower than that of the `window` passes before? */
 bool kvb_series_steady(const double *passes, size_t n, size_t window, double tolerance);
-
-/* Counts samples further than 3.5 scaled MADs from the median (Iglewicz, Hoaglin, 1993). Samples are never dropped. */
-size_t kvb_outliers_count(const double *samples, size_t n);
 
 /* Null comparison: n values of one build count in turn as A, B, A, B, …. Returns |median of B / A - 1| over the pairs,
  * in which drift cancels. No pair, or no memory: NaN. */

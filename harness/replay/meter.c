@@ -159,7 +159,6 @@ static int series_report(const kvb_samples *s, size_t passes, size_t warmup, kvb
         stats->median = kvb_quantile(medians, n_values, 0.5);
     stats->low = low;
     stats->high = high;
-    stats->outliers = kvb_outliers_count(copy, n);
 out:
     free(copy);
     free(medians);
