@@ -5,54 +5,20 @@
  *
  * A number that was not measured is null in the file and NaN here. A missing hardware counter is null, with its reason
  * beside it. JSON has no infinity: 1e308 stands for it (rho, when an output was NaN). Counts and bytes are whole
- * numbers; those above 2^63-1 (a seed may be) are strings of digits. Other numbers carry twelve digits. Every line has
- * all keys below, in this order. A reader refuses unknown keys.
+ * numbers; those above 2^63-1 (a seed may be) are strings of digits. Other numbers carry twelve digits. The tables in
+ * schema.c have all keys, in their order; the structs below say what they mean. A reader refuses unknown keys.
  *
- * Keys of the manifest:
- *   schema, version, commit, compiler, flags, cpu_model, cpu_features [words], isa, cores, threads_max,
- *   memory_bytes, os, openblas_version, openblas_core, openblas_threads, openblas_note or null,
- *   tuning (the file of settings of `kvbench tune`; only if such settings were in use), suite, seed, shard,
- *   joined [{date, cpu_model, isa, cores}, …], date, command,
- *   host {cpus, name, hypervisor, governor, load_1m, load_5m, load_15m, mhz,
- *         caches [{type, level, bytes, sharing}, …], unknown},
- *   machine [{threads, read_gb_per_s {L1, L2, LLC, DRAM}, triad_gb_per_s {the same}, peak_gop_per_s {f32, f16, bf16,
- *            int8}}]: medians, measured at the start of the run; null: the machine lacks it; []: not measured
+ * machine: medians, measured at the start of the run; null: the machine lacks it; []: not measured.
  * shard: "2/3": this file holds every third combination of the run, from the second on; "": a whole run.
  * joined: when and where each of n shards was run, in a file of `kvbench merge`; else []. Record i (from 0) belongs to
  * shard i mod n. Facts of the manifest in which shards differ are "several" or 0.
  * host: the machine when the run began. What is unknown is null, and `unknown` has the reason. Left out if shards were
  * run on several machines, and in older files.
- * Keys of a combination's line:
- *   workload, cache, pool_k, pool_v, kernel,
- *   beside (the kernel of the other layers; only if some layers attend and some scan), threads, growth, out,
- *   setting (if `kvbench run` chose options: "--set softcap=30 --set page-cells=48"), status, reason (null: passed),
- *   replay (a shell command, for the same folder, that runs this combination alone; only if it failed),
- *   rho, out_digest,
- *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,
- *          at {event, layer, query, head, channel, got, want, bound} or null,
- *          format {bits_k, bits_v, max_abs, rel_l2, kl_mean, kl_max},
- *          filter {rows, z} (only if the matched filter judged rows: oracle/filter.h),
- *          unsaid {rows, of} (only if other outputs would pass in some rows: oracle/claim.h), witness {queries, cells},
- *          looked {scanned, opinion, moved, seed} (only if rows besides the checked ones were examined)},
- *   time {unit:"ns", median, p99, mad, min, max, samples, total, low, high, outliers,
- *         kinds {prefill|decode|fork|verify|fill|control: {the same}},
- *         series [median of a pass, …], contexts [{cells, ns, samples}, …],
- *         passes, warmup, null_difference, harness_share, cache_state},
- *   traffic {kind, bytes_read, bytes_walk, cells_read, flops, working_set, gb_per_s, gflop_per_s,
- *            read_gb_per_s, peak_gflop_per_s, of_read, of_limit},
- *   memory {allocator_peak, allocator_live, reserved_bytes, utilisation, cells, cells_peak, high_water,
- *           cells_written, cells_moved, cells_reused,
- *           prompts {offered, found} (tokens; only if prompts were offered to a cache that finds their beginnings),
- *           fragmentation, growths, copied_bytes, copy_ns, resident_peak, scratch_bytes, staged, staged_bytes,
- *           timeline [{event, live_bytes, held_bytes}, …], groups [{layers, cells, cells_peak, high_water}, …]},
- *   axes {calls, wrong, chosen, silent, exact, values, values_of, pairs, pairs_of, declined, uncovered} (only of single
- *         calls),
- *   same {calls, batch, steps, threads, pages, alignment, again} (only of repeated single calls: largest difference for
- *         each way to repeat, in units of the bound; 0: the same bits),
- *   placement,
- *   foreign {calls, allocations, engine, rule, limit, relative, share, outputs, source} (only of foreign kernels),
- *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}},
- *   counts {passes, source, instructions, data_reads, data_writes, l1_misses, ll_misses} (only of a run with --count)
+ * A part whose first number is a count (a step kind of time, error.filter, unsaid and looked, memory.prompts, axes, same,
+ * foreign, counts) is left out if that is 0. error.at: null, or the place of the largest error.
+ * counters: {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}.
+ * replay: a shell command, for the same folder, that runs this combination alone; only if it failed.
+ * same: largest difference for each way to repeat a call, in units of the bound; 0: the same bits.
  * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avxvnni, avx512, avx512vnni,
  * avx512bf16, avx512fp16 or amx.
  * out_digest: FNV-1a (64 bits, hexadecimal) over out and lse of all calls of the first pass, in order; only rows of an

@@ -3,7 +3,7 @@
  * The schema as data: a table of fields for each record. The writer walks it to build JSON, the reader to check and
  * store JSON, so the two cannot differ. Private to results/.
  *
- * A new field is a member of the struct and a line about its key in result.h, and a row of the table in schema.c. In an
+ * A new field is a member of the struct, with a comment, and a row of the table in schema.c. In an
  * empty record REAL and COUNT are NaN, all others 0 or "". An array is an ELEMENT (one field, or the table of a struct)
  * and an ARRAY row, which names the member with the number of elements. A new kind of value is a case of value_encode()
  * and of value_decode().
