@@ -197,15 +197,57 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
 
 /* ---- the view -------------------------------------------------------------------------------------------- */
 
+/* What is printed, and what one walk over the results finds. */
 typedef struct view {
     const kvb_summary *summary;
     const kvb_result *results;
     size_t n;
     FILE *out;
+    size_t count[KVB_STATUSES], judged; /* judged: those with a verdict */
+    size_t witnessed, own, beyond; /* passed: by a witness alone; by their own project's rule; of these with rho > 1 */
+    const kvb_result *failed, *counted; /* the first that did not pass; that counts cover; NULL: none */
+    const kvb_result *worst;            /* of the largest rho */
+    const kvb_result *vague;            /* of the largest share of rows where other outputs would have passed, too */
+    double vagueness;                   /* that share */
+    uint64_t rows, checked, opinion, scanned; /* all; judged by the bound of their own sums, or from above, too; read */
     bool timed;
     double resolution; /* of kvb_run_resolution() */
     char resolves[KVB_RESOLUTION_TEXT];
 } view;
+
+static bool is_witnessed(const kvb_result *r)
+{
+    return r->status == KVB_STATUS_PASS && r->error.witness_queries > 0;
+}
+
+static view view_of(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
+{
+    view v = {.summary = summary, .results = results, .n = n, .out = out, .resolution = NAN};
+
+    for (size_t i = 0; i < n; i++) {
+        const kvb_result *r = &results[i];
+        const bool passed = r->status == KVB_STATUS_PASS, own = passed && r->foreign.outputs > 0;
+        const bool whole = r->error.checked_rows >= r->error.total_rows;
+        const double vague = r->error.unsaid_of ? (double)r->error.unsaid_rows / (double)r->error.unsaid_of : 0;
+
+        v.count[r->status]++;
+        v.judged += kvb_status_is_verdict(r->status);
+        v.witnessed += is_witnessed(r);
+        v.own += own;
+        v.beyond += own && r->rho > 1;
+        v.timed |= passed && r->time.all.median > 0;
+        v.failed = !v.failed && kvb_status_is_bad(r->status) ? r : v.failed;
+        v.counted = !v.counted && r->counts.passes ? r : v.counted;
+        v.worst = r->rho > (v.worst ? v.worst->rho : 0) ? r : v.worst;
+        v.vague = vague > v.vagueness ? r : v.vague;
+        v.vagueness = fmax(vague, v.vagueness);
+        v.rows += r->error.total_rows;
+        v.checked += r->error.checked_rows;
+        v.opinion += whole ? r->error.total_rows : r->error.looked.opinion;
+        v.scanned += whole ? r->error.total_rows : r->error.looked.scanned;
+    }
+    return v;
+}
 
 /* Prints a line; in Markdown, an item of a list. A line of text may be folded. */
 static void line_print(const view *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -223,15 +265,6 @@ static void line_print(const view *v, const char *format, ...)
     fputs("- ", v->out);
     kvb_plain_put(line, v->out);
     fputc('\n', v->out);
-}
-
-static size_t count_of(const view *v, kvb_status status)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < v->n; i++)
-        count += v->results[i].status == status;
-    return count;
 }
 
 #define COARSE 0.10 /* a run with a larger resolution gets a warning */
@@ -255,15 +288,9 @@ static void warnings_print(const view *v)
         fputc('\n', v->out);
 }
 
-/* Results with a verdict. */
-static size_t judged_count(const view *v)
-{
-    return v->n - count_of(v, KVB_STATUS_SKIP) - count_of(v, KVB_STATUS_COUNTED);
-}
-
 static void verdict_print(const view *v)
 {
-    size_t ran = judged_count(v), passed = count_of(v, KVB_STATUS_PASS);
+    size_t ran = v->judged, passed = v->count[KVB_STATUS_PASS];
 
     if (!ran)
         fputs("# kvbench: nothing ran\n\n", v->out);
@@ -271,11 +298,6 @@ static void verdict_print(const view *v)
         fprintf(v->out, "# kvbench: passed, %zu of %zu\n\n", passed, ran);
     else
         fprintf(v->out, "# kvbench: FAILED, %zu of %zu did not pass\n\n", ran - passed, ran);
-}
-
-static bool is_witnessed(const kvb_result *r)
-{
-    return r->status == KVB_STATUS_PASS && r->error.witness_queries > 0;
 }
 
 static bool same_pools(const kvb_result *a, const kvb_result *b)
@@ -308,115 +330,61 @@ size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_to
     return count;
 }
 
-static void witnesses_print(const view *v)
+/* Prints what was judged: by witnesses alone, by other rules, which share of the rows and how. */
+static void judging_print(const view *v)
 {
-    char pools[KVB_REASON];
-    size_t witnessed = 0;
+    char pools[KVB_REASON], rest[128] = "";
 
-    for (size_t i = 0; i < v->n; i++)
-        witnessed += is_witnessed(&v->results[i]);
-    if (witnessed)
+    if (v->witnessed)
         line_print(v, "%zu of the passed only witnessed: each query saw the right tokens, no output was judged",
-                   witnessed);
+                   v->witnessed);
     if (kvb_results_unjudged(v->results, v->n, false, pools))
         line_print(v, "nothing judged pool %s: no output over it was compared with the truth", pools);
-}
-
-/* Prints how many passed by their own project's rule, and how many of these are beyond the bound. */
-static void foreign_print(const view *v)
-{
-    size_t passed = 0, beyond = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        const kvb_result *r = &v->results[i];
-        const bool own = r->status == KVB_STATUS_PASS && r->foreign.outputs > 0;
-        passed += own;
-        beyond += own && r->rho > 1;
-    }
-    if (passed)
+    if (v->own)
         line_print(v, "%zu of the passed by the rule of their kernel's own project; %zu of these with rho above 1",
-                   passed, beyond);
-}
-
-/* Prints the largest share of rows where other outputs would have passed. */
-static void unsaid_print(const view *v)
-{
-    const kvb_result *worst = NULL;
-    double most = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        const kvb_result *r = &v->results[i];
-        const double share = r->error.unsaid_of ? (double)r->error.unsaid_rows / (double)r->error.unsaid_of : 0;
-        worst = share > most ? r : worst;
-        most = share > most ? share : most;
-    }
-    if (most < LEAST_UNSAID)
-        return;
-    line_print(v, "of %.3g %% of the rows of %s the kernel's declaration says nothing: other outputs would pass too",
-               100 * most, kvb_key_name(worst).text);
-}
-
-/* Prints the shares of rows that were judged, and how. */
-static void shares_print(const view *v)
-{
-    uint64_t all = 0, checked = 0, opinion = 0, scanned = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        const kvb_result *r = &v->results[i];
-        all += r->error.total_rows;
-        checked += r->error.checked_rows;
-        opinion += r->error.checked_rows < r->error.total_rows ? r->error.looked.opinion : r->error.total_rows;
-        scanned += r->error.checked_rows < r->error.total_rows ? r->error.looked.scanned : r->error.total_rows;
-    }
-    if (!all)
-        return;
-    char rest[128] = "";
-    if (checked < all)
+                   v->own, v->beyond);
+    if (v->checked < v->rows)
         snprintf(rest, sizeof rest, ", %.3g %% by that or a bound from above; %.3g %% looked at for NaN and infinity",
-                 100 * (double)opinion / (double)all, 100 * (double)scanned / (double)all);
-    line_print(v, "rows judged by the bound of their own sums: %.3g %% of %llu%s", 100 * (double)checked / (double)all,
-               (unsigned long long)all, rest);
+                 100 * (double)v->opinion / (double)v->rows, 100 * (double)v->scanned / (double)v->rows);
+    if (v->rows)
+        line_print(v, "rows judged by the bound of their own sums: %.3g %% of %llu%s",
+                   100 * (double)v->checked / (double)v->rows, (unsigned long long)v->rows, rest);
+    if (v->vagueness >= LEAST_UNSAID)
+        line_print(v,
+                   "of %.3g %% of the rows of %s the kernel's declaration says nothing: other outputs would pass too",
+                   100 * v->vagueness, kvb_key_name(v->vague).text);
 }
 
 static void headline_print(const view *v)
 {
-    const kvb_result *worst = NULL;
     char seconds[32] = "", counted[32] = "";
 
-    for (size_t i = 0; i < v->n; i++)
-        if (v->results[i].rho > (worst ? worst->rho : 0))
-            worst = &v->results[i];
-    if (count_of(v, KVB_STATUS_COUNTED))
-        snprintf(counted, sizeof counted, ", %zu counted", count_of(v, KVB_STATUS_COUNTED));
+    if (v->count[KVB_STATUS_COUNTED])
+        snprintf(counted, sizeof counted, ", %zu counted", v->count[KVB_STATUS_COUNTED]);
     if (!isnan(v->summary->seconds))
         snprintf(seconds, sizeof seconds, " in %.0f s", v->summary->seconds);
-    size_t ran = judged_count(v);
-    const char *colour = v->summary->is_markdown || !ran
+    const char *colour = v->summary->is_markdown || !v->judged
                              ? ""
-                             : kvb_table_colour(ran == count_of(v, KVB_STATUS_PASS) ? "pass" : "fail", v->out);
+                             : kvb_table_colour(v->judged == v->count[KVB_STATUS_PASS] ? "pass" : "fail", v->out);
     fputs(colour, v->out);
-    line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s%s", count_of(v, KVB_STATUS_PASS),
-               count_of(v, KVB_STATUS_FAIL), count_of(v, KVB_STATUS_CRASH), count_of(v, KVB_STATUS_TIMEOUT),
-               count_of(v, KVB_STATUS_SKIP), counted, seconds);
+    line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s%s", v->count[KVB_STATUS_PASS],
+               v->count[KVB_STATUS_FAIL], v->count[KVB_STATUS_CRASH], v->count[KVB_STATUS_TIMEOUT],
+               v->count[KVB_STATUS_SKIP], counted, seconds);
     fputs(*colour ? KVB_COLOUR_END : "", v->out);
-    witnesses_print(v);
-    foreign_print(v);
-    shares_print(v);
-    unsaid_print(v);
+    judging_print(v);
     if (v->summary->coverage && *v->summary->coverage)
         line_print(v, "%s", v->summary->coverage);
     if (v->summary->pools_alone && *v->summary->pools_alone)
         line_print(v, "judged by themselves, too, at many dims: %s", v->summary->pools_alone);
     if (v->summary->untimed)
         line_print(v, "nothing was timed (--check)");
-    for (size_t i = 0; i < v->n; i++)
-        if (v->results[i].counts.passes) {
-            line_print(v,
-                       "counts cover the steps, exact, by %s; AVX-512, prefetching, bandwidth and threads are not seen",
-                       v->results[i].counts.source);
-            break;
-        }
-    if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->unfinished)
+    if (v->counted)
+        line_print(v, "counts cover the steps, exact, by %s; AVX-512, prefetching, bandwidth and threads are not seen",
+                   v->counted->counts.source);
+    if (v->n == v->count[KVB_STATUS_SKIP] && !v->summary->unfinished)
         line_print(v, "nothing ran: every combination was skipped");
-    if (worst)
-        line_print(v, "largest rho: %.3g of %s", worst->rho, kvb_key_name(worst).text);
+    if (v->worst)
+        line_print(v, "largest rho: %.3g of %s", v->worst->rho, kvb_key_name(v->worst).text);
     if (v->timed && v->resolution <= COARSE)
         line_print(v, "smallest difference this run can resolve: %s", v->resolves);
 }
@@ -607,14 +575,6 @@ static int workloads_print(const view *v)
 
 /* ---- what to do next ------------------------------------------------------------------------------------- */
 
-static const kvb_result *first_failure(const view *v)
-{
-    for (size_t i = 0; i < v->n; i++)
-        if (kvb_status_is_bad(v->results[i].status))
-            return &v->results[i];
-    return NULL;
-}
-
 /* Prints a command on one line, so that it can be copied. */
 static void command_print(const view *v, const char *what, const char *words)
 {
@@ -623,15 +583,19 @@ static void command_print(const view *v, const char *what, const char *words)
     fputs(v->summary->is_markdown ? "`\n" : "\n", v->out);
 }
 
+static void replay_print(const view *v)
+{
+    if (v->failed && *v->failed->replay)
+        command_print(v, "the first failure alone", v->failed->replay);
+}
+
 /* Prints commands that show more. all: every row was printed. */
 static void next_print(const view *v, bool all)
 {
-    const kvb_result *failed = first_failure(v);
     const char *path = v->summary->path;
     char words[2048];
 
-    if (failed && *failed->replay)
-        command_print(v, "the first failure alone", failed->replay);
+    replay_print(v);
     if (v->summary->unfinished)
         return;
     if (!path) {
@@ -654,8 +618,8 @@ static void next_print(const view *v, bool all)
 
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
 {
-    view v = {summary, results, n, out, false, NAN, ""};
-    size_t ran = judged_count(&v);
+    view v = view_of(summary, results, n, out);
+    size_t ran = v.judged;
     bool all = summary->rows == KVB_ROWS_ALL, few = summary->rows == KVB_ROWS_FEW && ran > 0 && ran <= FEW_ROWS;
     bool md = summary->is_markdown;
     size_t nulls;
@@ -664,8 +628,6 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     if (error)
         return error;
     kvb_resolution_text(v.resolution, nulls, v.resolves);
-    for (size_t i = 0; i < n; i++)
-        v.timed |= results[i].status == KVB_STATUS_PASS && results[i].time.all.median > 0;
     if (md)
         verdict_print(&v);
     warnings_print(&v);
@@ -725,16 +687,16 @@ static bool is_judged_replay(const kvb_result *r)
     return kvb_status_is_verdict(r->status) && !r->axes.calls && !is_witnessed(r);
 }
 
-static size_t distinct_count(const view *v, const part *p)
+size_t kvb_results_distinct(const kvb_result *results, size_t n, size_t offset, size_t (*length)(const char *word))
 {
     size_t count = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        const char *word = (const char *)&v->results[i] + p->offset;
-        const size_t length = p->length(word);
-        bool known = !is_judged_replay(&v->results[i]);
+    for (size_t i = 0; i < n; i++) {
+        const char *word = (const char *)&results[i] + offset;
+        const size_t bytes = length(word);
+        bool known = !is_judged_replay(&results[i]);
         for (size_t k = 0; k < i && !known; k++) {
-            const char *other = (const char *)&v->results[k] + p->offset;
-            known = is_judged_replay(&v->results[k]) && p->length(other) == length && !memcmp(word, other, length);
+            const char *other = (const char *)&results[k] + offset;
+            known = is_judged_replay(&results[k]) && length(other) == bytes && !memcmp(word, other, bytes);
         }
         count += !known;
     }
@@ -747,12 +709,12 @@ static void judged_print(const view *v)
                                  {"cache", "caches", offsetof(kvb_result, cache), strlen},
                                  {"kernel", "kernels", offsetof(kvb_result, kernel), strlen},
                                  {"format", "formats", offsetof(kvb_result, pool_k), before_twin}};
-    const size_t ran = judged_count(v), passed = count_of(v, KVB_STATUS_PASS);
+    const size_t ran = v->judged, passed = v->count[KVB_STATUS_PASS];
     uint64_t calls = 0, values = 0, values_of = 0, pairs = 0, pairs_of = 0;
     size_t replays = ran;
     char what[256] = "";
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const size_t n = distinct_count(v, &parts[i]);
+        const size_t n = kvb_results_distinct(v->results, v->n, parts[i].offset, parts[i].length);
         kvb_list_add(what, sizeof what, ", ", "%zu %s", n, n == 1 ? parts[i].one : parts[i].many);
     }
     for (size_t i = 0; i < v->n; i++) {
@@ -782,13 +744,11 @@ static void judged_print(const view *v)
 
 int kvb_summary_right(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
 {
-    view v = {summary, results, n, out, false, NAN, ""};
+    const view v = view_of(summary, results, n, out);
     judged_print(&v);
     const int error = failures_print(&v);
-    const kvb_result *failed = first_failure(&v);
     if (error)
         return error;
-    if (failed && *failed->replay)
-        command_print(&v, "the first failure alone", failed->replay);
+    replay_print(&v);
     return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
 }

@@ -70,4 +70,7 @@ int kvb_summary_right(const kvb_summary *summary, const kvb_result *results, siz
  * the truth; skipped_too: also pools that nothing ran over. Returns how many; none: "". */
 size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_too, char text[KVB_REASON]);
 
+/* Counts the different words that replays with judged outputs have at this offset. length: bytes of a word that count. */
+size_t kvb_results_distinct(const kvb_result *results, size_t n, size_t offset, size_t (*length)(const char *word));
+
 #endif

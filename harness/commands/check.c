@@ -554,20 +554,6 @@ static void skips_say(const section *s)
     free(groups);
 }
 
-/* Counts the different names that right replays have at this offset of a result. */
-static size_t names_count(const section *s, size_t offset)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->results.n; i++) {
-        bool is_new = s->results.at[i].status == KVB_STATUS_PASS && !s->results.at[i].error.witness_queries;
-        for (size_t j = 0; j < i && is_new; j++)
-            is_new = s->results.at[j].status != KVB_STATUS_PASS || s->results.at[j].error.witness_queries ||
-                     strcmp((const char *)&s->results.at[i] + offset, (const char *)&s->results.at[j] + offset) != 0;
-        n += is_new;
-    }
-    return n;
-}
-
 static const char *plural(size_t n)
 {
     return n == 1 ? "" : "s";
@@ -576,8 +562,11 @@ static const char *plural(size_t n)
 static void right_say(const section *s)
 {
     const kvb_result *calls = &s->calls;
-    const size_t names[] = {names_count(s, offsetof(kvb_result, workload)), names_count(s, offsetof(kvb_result, cache)),
-                            names_count(s, offsetof(kvb_result, pool_k))};
+    static const size_t offsets[] = {offsetof(kvb_result, workload), offsetof(kvb_result, cache),
+                                     offsetof(kvb_result, pool_k)};
+    size_t names[3];
+    for (size_t i = 0; i < 3; i++)
+        names[i] = kvb_results_distinct(s->results.at, s->results.n, offsets[i], strlen);
     const size_t replays = s->passed - (calls->status == KVB_STATUS_PASS);
     char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "", exact[64] = "", same[128],
                         other[128];
