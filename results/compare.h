@@ -218,22 +218,6 @@ typedef struct kvb_compare_view {
  * for each finding, kernel and cache. 0, -ENOMEM or -EIO. */
 int kvb_comparison_print(const kvb_comparison *comparison, const kvb_compare_view *view, FILE *out);
 
-/* ---- baselines, for each machine: result files FOLDER/FINGERPRINT/NAME.jsonl ---------------------------- */
-
-/* *path, from malloc: the file of baseline NAME of the manifest's machine. 0; -EINVAL with why: NAME has other
- * characters than letters, digits, '.', '_' and '-', or begins with '.'. */
-int kvb_baseline_path(const char *folder, const kvb_manifest *manifest, const char *name, char **path, char *why,
-                      size_t why_bytes);
-
-/* Keeps a file as a baseline, complete or not at all. *path: as above, for a message. -EEXIST: there is one, and no
- * force. */
-int kvb_baseline_save(const char *folder, const kvb_result_file *file, const char *name, bool force, char **path,
-                      char *why, size_t why_bytes);
-
-/* Lists the baselines of the manifest's machine: paths from malloc, in an array from malloc. -ENOENT with why: none. */
-int kvb_baselines_list(const char *folder, const kvb_manifest *manifest, char ***paths, size_t *n, char *why,
-                       size_t why_bytes);
-
 /* ---- the history of runs: changes of a time's level from one run to the next ------------------------------ */
 
 typedef struct kvb_run_history_change {

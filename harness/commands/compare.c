@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench compare, the regression gate: base against new, as result files or as builds that it runs. */
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/command_line.h"
@@ -248,13 +251,19 @@ static int plugins_run(const duel_words *w, kvb_results *base, kvb_results *new,
 
 /* ---- two builds of kvbench --------------------------------------------------------------------------------------- */
 
-typedef char number_text[24];
+enum { MOST_NUMBERS = 128 }; /* more than there are options and knobs with numbers */
 typedef struct run_line {
-    const char **words; /* ends with NULL */
-    size_t n;
-    number_text *numbers;
+    kvb_words words;
+    char numbers[MOST_NUMBERS][24]; /* texts of words */
     size_t n_numbers;
+    bool failed; /* no memory */
 } run_line;
+
+/* Appends an option. value NULL: a flag. */
+static void words_put(run_line *line, const char *name, const char *value)
+{
+    line->failed |= kvb_words_add(&line->words, name) || (value && kvb_words_add(&line->words, value));
+}
 
 /* Appends an option with its value, unless the value is 0 or the default. */
 static void option_add(run_line *line, const kvb_option *o, const void *field, const void *usual)
@@ -265,31 +274,25 @@ static void option_add(run_line *line, const kvb_option *o, const void *field, c
         break;
     case KVB_OPTION_FLAG:
         if (*(const bool *)field)
-            line->words[line->n++] = o->name;
+            words_put(line, o->name, NULL);
         break;
     case KVB_OPTION_WORDS:
-        for (size_t i = 0; i < list->n; i++) {
-            line->words[line->n++] = o->name;
-            line->words[line->n++] = list->at[i];
-        }
+        for (size_t i = 0; i < list->n; i++)
+            words_put(line, o->name, list->at[i]);
         break;
     case KVB_OPTION_TEXT:
-        if (*(const char *const *)field && *(const char *const *)field != *(const char *const *)usual) {
-            line->words[line->n++] = o->name;
-            line->words[line->n++] = *(const char *const *)field;
-        }
+        if (*(const char *const *)field && *(const char *const *)field != *(const char *const *)usual)
+            words_put(line, o->name, *(const char *const *)field);
         break;
     case KVB_OPTION_NUMBER:
         if (*(const uint64_t *)field && *(const uint64_t *)field != *(const uint64_t *)usual) {
-            snprintf(line->numbers[line->n_numbers], sizeof *line->numbers, "%" PRIu64, *(const uint64_t *)field);
-            line->words[line->n++] = o->name;
-            line->words[line->n++] = line->numbers[line->n_numbers++];
+            char *digits = line->numbers[line->n_numbers++];
+            snprintf(digits, sizeof *line->numbers, "%" PRIu64, *(const uint64_t *)field);
+            words_put(line, o->name, digits);
         }
         break;
     }
 }
-
-enum { MOST_WORDS = 4096, MOST_NUMBERS = 128 };
 
 /* Makes a command line for `kvbench run`. The words, or line->numbers, own its strings. Knobs are spelled as options,
  * which older programs without --set take, too. */
@@ -303,29 +306,22 @@ static void run_words(const duel_words *w, run_line *line)
     for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++)
         option_add(line, &k->option, (const char *)&w->knobs + k->option.field, (const char *)&usual + k->option.field);
     if (parts->workloads.n || parts->caches.n || parts->pools.n || parts->kernels.n)
-        line->words[line->n++] = "--product"; /* pairs are not timed */
+        words_put(line, "--product", NULL); /* pairs are not timed */
 }
 
 static int programs_run(const duel_words *w, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
-    static const char *words[MOST_WORDS];
-    static number_text numbers[MOST_NUMBERS];
-    run_line line = {.words = words, .numbers = numbers};
-    size_t listed = 0;
-    for (const kvb_option *o = run_options(); o->name; o++)
-        listed += o->kind == KVB_OPTION_WORDS ? ((const kvb_words *)run_option_field(w, o))->n : 0;
-    if (2 * (listed + w->knobs.growths.n + w->knobs.events.n + w->knobs.require_axes.n + w->knobs.require_invariant.n) >
-        MOST_WORDS - 256)
-        return kvb_why_set(-EINVAL, why, why_bytes, "more than %d words for programs", MOST_WORDS / 2);
+    run_line line = {.n_numbers = 0};
     run_words(w, &line);
     kvb_programs_options o = {
         .program = {w->program[KVB_DUEL_BASE], w->program[KVB_DUEL_NEW]},
-        .words = words,
+        .words = line.words.at,
         .rounds = w->rounds,
     };
     kvb_progress_start("compare", 3 * w->rounds);
-    const int error = kvb_programs_run(&o, base, new, why, why_bytes);
+    const int error = line.failed ? -ENOMEM : kvb_programs_run(&o, base, new, why, why_bytes);
     kvb_progress_end();
+    kvb_words_free(&line.words);
     return error;
 }
 
@@ -405,42 +401,106 @@ static int side_add(side *s, const char *path)
     return KVB_EXIT_OK;
 }
 
+/* ---- baselines, for each machine: result files FOLDER/FINGERPRINT/NAME.jsonl ------------------------------------- */
+
+/* Finds all baselines of the manifest's machine; the caller frees them. An exit code. */
+static int baselines_find(const compare *o, const kvb_manifest *manifest, glob_t *found)
+{
+    char machine[KVB_FINGERPRINT_TEXT], pattern[PATH_MAX];
+    kvb_fingerprint(manifest, machine);
+    snprintf(pattern, sizeof pattern, "%s/%s/*.jsonl", o->folder, machine);
+    return glob(pattern, 0, NULL, found) ? kvb_complain("compare", KVB_EXIT_USAGE,
+                                                        "%s: there is no baseline of this machine; --save NAME F.jsonl "
+                                                        "keeps one",
+                                                        pattern)
+                                         : KVB_EXIT_OK;
+}
+
+/* Makes the path of a baseline's run: NAME, NAME.2, …. An exit code. */
+static int baseline_path(const compare *o, const char *name, size_t run, const kvb_manifest *manifest,
+                         char path[PATH_MAX])
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    char machine[KVB_FINGERPRINT_TEXT], number[24] = "";
+    if (!*name || *name == '.' || strlen(name) >= KVB_NAME || name[strspn(name, letters)])
+        return kvb_complain("compare", KVB_EXIT_USAGE, "'%s' is no name for a baseline: letters, digits, '.', '_', '-'",
+                            name);
+    if (run > 1)
+        snprintf(number, sizeof number, ".%zu", run);
+    kvb_fingerprint(manifest, machine);
+    snprintf(path, PATH_MAX, "%s/%s/%s%s.jsonl", o->folder, machine, name, number);
+    return KVB_EXIT_OK;
+}
+
 /* Prints that there is no baseline of that name, and the names that exist. An exit code. */
 static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
 {
-    char why[512] = "no memory", names[1024] = "", **paths;
-    size_t n;
-    int error = kvb_baselines_list(o->folder, manifest, &paths, &n, why, sizeof why);
-
-    for (size_t i = 0; i < n; i++) {
-        const char *name = strrchr(paths[i], '/') + 1;
+    char names[1024] = "";
+    glob_t found = {0};
+    int code = baselines_find(o, manifest, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
         kvb_list_add(names, sizeof names, ", ", "%.*s", (int)(strlen(name) - strlen(".jsonl")), name);
-        free(paths[i]);
     }
-    free(paths);
-    return error
-               ? kvb_complain("compare", KVB_EXIT_USAGE, "%s", why)
-               : kvb_unknown("compare", "--against: of the new run's machine there is no baseline", o->against, names);
+    globfree(&found);
+    return code ? code
+                : kvb_unknown("compare", "--against: of the new run's machine there is no baseline", o->against, names);
 }
 
 /* Opens all runs of a baseline: NAME, NAME.2, …. An exit code. */
 static int baseline_open(const compare *o, side *base, const kvb_manifest *manifest)
 {
-    char why[512], name[KVB_NAME + 8], *path;
+    char path[PATH_MAX];
     int code = KVB_EXIT_OK;
-
-    for (unsigned i = 1; !code && i <= KVB_RUNS; i++) {
-        snprintf(name, sizeof name, i > 1 ? "%s.%u" : "%s", o->against, i);
-        if (kvb_baseline_path(o->folder, manifest, name, &path, why, sizeof why))
-            return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-        bool there = !access(path, F_OK) || errno != ENOENT;
-        code = there ? side_add(base, path) : i == 1 ? baseline_lacks(o, manifest) : KVB_EXIT_OK;
-        free(path);
-        if (!there)
-            break;
+    for (size_t run = 1; !code && run <= KVB_RUNS; run++) {
+        code = baseline_path(o, o->against, run, manifest, path);
+        if (!code && access(path, F_OK) && errno == ENOENT)
+            return run == 1 ? baseline_lacks(o, manifest) : KVB_EXIT_OK;
+        code = code ? code : side_add(base, path);
     }
     return code;
 }
+
+/* Makes every folder above the file. An exit code. */
+static int folders_make(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(path, 0777) && errno != EEXIST)
+            return kvb_complain("compare", KVB_EXIT_MACHINE, "%s: %s", path, strerror(errno));
+        *slash = '/';
+    }
+    return KVB_EXIT_OK;
+}
+
+/* Copies a file as run number `run` of baseline --save, complete or not at all. An exit code. */
+static int baseline_keep(const compare *o, size_t run, const char *path)
+{
+    char why[512], late[512], saved[PATH_MAX];
+    kvb_result_file *file;
+    kvb_result_writer *writer;
+    if (kvb_result_load(path, &file, why, sizeof why))
+        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+    int code = baseline_path(o, o->save, run, &file->manifest, saved);
+    if (!code && !o->force && access(saved, F_OK) == 0)
+        code = kvb_complain("compare", KVB_EXIT_USAGE, "%s is there already; --force replaces it", saved);
+    code = code ? code : folders_make(saved);
+    if (!code) {
+        int error = kvb_result_create(saved, &file->manifest, &writer, why, sizeof why);
+        const bool created = !error;
+        for (size_t i = 0; i < file->n && !error; i++)
+            error = kvb_result_write(writer, &file->results[i], why, sizeof why);
+        const int closed = created ? kvb_result_close(writer, !error, late, sizeof late) : 0;
+        if (error || closed)
+            code = kvb_complain("compare", KVB_EXIT_MACHINE, "%s", error ? why : late);
+        else
+            printf("%s: kept as %s\n", path, saved);
+    }
+    kvb_result_free(file);
+    return code;
+}
+
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
 /* A pattern of thresholds that matches nothing is an error, unless only a part is compared. An exit code. */
 static int thresholds_judge(const compare *o)
@@ -562,28 +622,7 @@ static int files_compare(compare *o, const char *command)
     return code;
 }
 
-/* ---- baselines and history -------------------------------------------------------------------------------- */
-
-/* Keeps a file as run number `run` of a baseline. An exit code. */
-static int baseline_keep(const char *folder, const char *baseline, size_t run, const char *path, bool force)
-{
-    char why[512], name[KVB_NAME + 24], *saved = NULL;
-    kvb_result_file *file;
-    int code = KVB_EXIT_OK;
-
-    snprintf(name, sizeof name, run > 1 ? "%.80s.%zu" : "%.80s", baseline, run);
-    if (kvb_result_load(path, &file, why, sizeof why))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-    int error = kvb_baseline_save(folder, file, name, force, &saved, why, sizeof why);
-    if (error)
-        code = kvb_complain("compare", error == -EEXIST || error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
-                            why);
-    else
-        printf("%s: kept as %s\n", path, saved);
-    free(saved);
-    kvb_result_free(file);
-    return code;
-}
+/* ---- the history of runs ------------------------------------------------------------------------------------- */
 
 /* "2025-01-02T03:04:05Z (abcdef)" */
 static void run_text(const kvb_manifest *m, char text[KVB_NAME + 48])
@@ -661,19 +700,18 @@ static int files_load(const char *const *paths, size_t n, kvb_result_file **file
 /* Compares the given files as a history; without files: all baselines of this machine. An exit code. */
 static int history_compare(compare *o)
 {
-    const char *const *paths = o->files.at;
-    size_t n = o->files.n;
-    char why[512] = "no memory", **found = NULL;
+    char why[512];
+    glob_t found = {0};
     kvb_run_history history = {0};
     int code = KVB_EXIT_OK;
 
-    if (!n) {
+    if (!o->files.n) {
         kvb_manifest host = {0};
         kvb_host_describe("", &host);
-        if (kvb_baselines_list(o->folder, &host, &found, &n, why, sizeof why))
-            code = kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-        paths = (const char *const *)found;
+        code = baselines_find(o, &host, &found);
     }
+    const size_t n = o->files.n ? o->files.n : found.gl_pathc;
+    const char *const *paths = o->files.n ? o->files.at : (const char *const *)found.gl_pathv;
     kvb_result_file **files = calloc(n + 1, sizeof *files);
     if (!files)
         code = kvb_complain("compare", KVB_EXIT_MACHINE, "no memory");
@@ -690,14 +728,10 @@ static int history_compare(compare *o)
                      : history_print(files, n, &history, o->format);
     }
     kvb_run_history_free(&history);
-    for (size_t i = 0; i < n; i++) {
-        if (files && files[i])
-            kvb_result_free(files[i]);
-        if (found)
-            free(found[i]);
-    }
+    for (size_t i = 0; i < n && files; i++)
+        kvb_result_free(files[i]);
     free(files);
-    free(found);
+    globfree(&found);
     return code;
 }
 
@@ -732,7 +766,7 @@ static int compare_run(void *typed, int argc, char **argv)
     if (o->save && (!o->files.n || o->files.n > KVB_RUNS))
         return kvb_complain("compare", KVB_EXIT_USAGE, "--save NAME takes runs of one build, up to %u files", KVB_RUNS);
     for (size_t i = 0; o->save && i < o->files.n; i++) {
-        int code = baseline_keep(o->folder, o->save, i + 1, o->files.at[i], o->force);
+        int code = baseline_keep(o, i + 1, o->files.at[i]);
         if (code || i + 1 == o->files.n)
             return code;
     }
