@@ -25,26 +25,19 @@ enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* most values of a list */
 #define OVERVIEW_SECONDS 0.3
 #define ALL_FORMATS      "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
-/* Options of --targets, and those that other modes share with it. */
-typedef struct bench_targets {
+typedef struct bench {
     kvb_words works, plugins, beside;
     const char *seconds_text, *machines;
     uint64_t cells; /* most cells of a work; 0: no limit */
-    /* parsed */
-    double seconds;
-    kvb_table_format format;
-    const char *kernel; /* instead of the kernels of the works; NULL: these */
-    uint32_t threads;
-} bench_targets;
-
-typedef struct bench {
-    bench_targets targets;
     bool by_targets, by_caches, by_formats, by_parts, no_tuning;
     const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
         *output, *tuning_path, *cpu_mask;
     uint64_t head_dim;
     kvb_words kernels;
+    kvb_table_format format;
     /* parsed */
+    double seconds;
+    const char *kernel; /* of --targets: instead of the kernels of the works; NULL: these */
     const kvb_bench_kind *kinds[MOST];
     uint32_t contexts[MOST], batches[MOST], threads[MOST], layers[KVB_MODEL_GROUPS];
     kvb_group groups[KVB_MODEL_GROUPS];
@@ -56,6 +49,8 @@ typedef struct bench {
     kvb_bench_row *rows;
     size_t n_rows, room;
     kvb_manifest manifest;
+    kvb_table *table; /* of --targets */
+    kvb_bench_score score;
 } bench;
 
 static const kvb_option options[] = {
@@ -74,15 +69,15 @@ static const kvb_option options[] = {
     {"--kernel", "GLOB", "these kernels (repeatable; usual: all)", KVB_WORDS(bench, kernels)},
     {"--plugin", "F.so",
      "load kernels, which take part, compared with flash; of --caches: caches, which take part (repeatable)",
-     KVB_WORDS(bench, targets.plugins)},
+     KVB_WORDS(bench, plugins)},
     {"--beside", "NAME", "this kernel too, whatever --kernel says, compared with flash, too (repeatable)",
-     KVB_WORDS(bench, targets.beside)},
+     KVB_WORDS(bench, beside)},
     {"--seconds", "S", "measure each kernel over each row for so long (usual: 0.5; --targets: 1.5)",
-     KVB_TEXT(bench, targets.seconds_text)},
+     KVB_TEXT(bench, seconds_text)},
     {"--targets", NULL, "instead of scenes: works with targets, and how many are met", KVB_FLAG(bench, by_targets)},
     {"--record-machine", "F.jsonl",
      "of --targets: append them and what this machine is, as a line of results/machines.jsonl",
-     KVB_TEXT(bench, targets.machines)},
+     KVB_TEXT(bench, machines)},
     {"--caches", NULL,
      "instead of scenes: memory and times of each cache over histories of real size; what a cache saves",
      KVB_FLAG(bench, by_caches)},
@@ -93,15 +88,15 @@ static const kvb_option options[] = {
      "instead of kernels: coding rows, inner loops and block products by instruction set; the calls of caches by cells",
      KVB_FLAG(bench, by_parts)},
     {"--work", "GLOB", "of --targets, --parts, --caches: only those of these names, such as agent-session (repeatable)",
-     KVB_WORDS(bench, targets.works)},
+     KVB_WORDS(bench, works)},
     {"--cells", "N",
      "of --targets: at most so many cells, and one copy of them: small, whatever caches hold; of --caches: tokens",
-     KVB_NUMBER(bench, targets.cells, KVB_BENCH_CELLS_MIN, 1 << 20)},
+     KVB_NUMBER(bench, cells, KVB_BENCH_CELLS_MIN, 1 << 20)},
     {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(bench, cpu_mask)},
     {"--tuning", "F.json", "a file of `kvbench tune` (usual: this machine's, else two seconds of measuring)",
      KVB_TEXT(bench, tuning_path)},
     {"--no-tuning", NULL, "the settings that are built in", KVB_FLAG(bench, no_tuning)},
-    {"--format", "FORMAT", "table, md, csv, json", KVB_FORMAT(bench, targets.format, "")},
+    {"--format", "FORMAT", "table, md, csv, json", KVB_FORMAT(bench, format, "")},
     {"-o", "F.jsonl", "write records, which compare, show and report take", KVB_TEXT(bench, output)},
     KVB_OPTIONS_END,
 };
@@ -281,22 +276,32 @@ static int kernel_place(const char *name, bool foreign)
                                         : 3;
 }
 
-static int kernels_take(bench *b, const kvb_registry *registry)
+/* Checks the names of --beside, and lists the known ones. An exit code. */
+static int beside_check(const bench *b, char *known, size_t bytes)
 {
+    kvb_registry_attending_names(b->sweep.registry, known, bytes);
+    for (size_t i = 0; i < b->beside.n; i++)
+        if (!kvb_registry_attending(b->sweep.registry, b->beside.at[i]))
+            return kvb_unknown("bench", "--beside: unknown kernel", b->beside.at[i], known);
+    return KVB_EXIT_OK;
+}
+
+static int kernels_take(bench *b)
+{
+    const kvb_registry *registry = b->sweep.registry;
     char known[2048];
     kvb_bench_sweep *s = &b->sweep;
-    kvb_registry_attending_names(registry, known, sizeof known);
-    for (size_t i = 0; i < b->targets.beside.n; i++)
-        if (!kvb_registry_attending(registry, b->targets.beside.at[i]))
-            return kvb_unknown("bench", "--beside: unknown kernel", b->targets.beside.at[i], known);
+    const int code = beside_check(b, known, sizeof known);
+    if (code)
+        return code;
     for (int place = 0; place <= 4; place++)
         for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
             const kvb_registered *r = &registry->at[KVB_KERNELS][i];
             const kvb_kernel *kernel = r->definition;
             bool brought = strcmp(r->from, kvb_builtin_plugin.name) != 0,
                  wanted = kvb_words_match(&b->kernels, r->name), named = false;
-            for (size_t w = 0; w < b->targets.beside.n; w++)
-                named |= !strcmp(b->targets.beside.at[w], r->name);
+            for (size_t w = 0; w < b->beside.n; w++)
+                named |= !strcmp(b->beside.at[w], r->name);
             if (!kernel->attend || kernel->flags & KVB_KERNEL_WITNESS || !(wanted || named || brought) ||
                 kernel_place(r->name, brought || named) != place)
                 continue;
@@ -317,7 +322,7 @@ static int kernels_take(bench *b, const kvb_registry *registry)
     return s->n_kernels ? KVB_EXIT_OK : kvb_unknown("bench", "--kernel: no kernel matches", b->kernels.at[0], known);
 }
 
-static int lists_take(bench *b, const kvb_registry *registry)
+static int lists_take(bench *b)
 {
     char why[256];
     const uint32_t cores = kvb_cores();
@@ -342,7 +347,7 @@ static int lists_take(bench *b, const kvb_registry *registry)
     b->head_dim = b->head_dim ? b->head_dim : 128;
     if (!code && !b->model_name)
         code = list_take(b, "--heads", b->heads_text ? b->heads_text : "8/32", heads_take);
-    return code ? code : kernels_take(b, registry);
+    return code ? code : kernels_take(b);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
@@ -584,11 +589,11 @@ static int wrong_ones(const bench *b)
 
 static int sweep_run(bench *b, int argc, char **argv)
 {
-    const bool people = b->targets.format == KVB_TABLE_TEXT;
+    const bool people = b->format == KVB_TABLE_TEXT;
     size_t done = 0;
     snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
     kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
-    b->sweep.seconds = b->targets.seconds;
+    b->sweep.seconds = b->seconds;
     b->sweep.by_formats = b->by_formats;
     kvb_stop_catch();
     kvb_progress_start("bench", b->n_rows);
@@ -603,9 +608,9 @@ static int sweep_run(bench *b, int argc, char **argv)
         model_print(b, done);
     int printed = 0;
     if (b->by_formats && done)
-        printed = kvb_bench_formats_print(&b->sweep, b->rows, done, b->targets.format, stdout);
+        printed = kvb_bench_formats_print(&b->sweep, b->rows, done, b->format, stdout);
     else if (!people)
-        printed = kvb_bench_rows_print(&b->sweep, b->rows, done, b->targets.format, stdout);
+        printed = kvb_bench_rows_print(&b->sweep, b->rows, done, b->format, stdout);
     int code = kvb_printed("bench", printed);
     if (!code && b->output && done)
         code = records_write(b, &b->sweep.results);
@@ -637,17 +642,17 @@ static int caches_run(bench *b, int argc, char **argv)
     char why[512];
     kvb_caches rows = {0};
     const kvb_caches_options o = {.registry = b->sweep.registry,
-                                  .histories = b->targets.works,
-                                  .cells = (uint32_t)b->targets.cells,
+                                  .histories = b->works,
+                                  .cells = (uint32_t)b->cells,
                                   .threads = b->threads[0],
-                                  .seconds = b->targets.seconds};
+                                  .seconds = b->seconds};
     if (b->n_threads > 1)
         return bad("--threads", "of --caches: one number");
     kvb_stop_catch();
     kvb_progress_start("bench", 0);
     const int error = kvb_caches_measure(&o, &rows, why, sizeof why);
     kvb_progress_end();
-    int code = !error             ? kvb_printed("bench", kvb_caches_print(&rows, b->targets.format, stdout))
+    int code = !error             ? kvb_printed("bench", kvb_caches_print(&rows, b->format, stdout))
                : error == -EINTR  ? KVB_EXIT_OK
                : error == -EINVAL ? bad("--work", why)
                                   : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", why);
@@ -666,55 +671,43 @@ static int caches_run(bench *b, int argc, char **argv)
 
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
 
-typedef struct targets_running {
-    const bench_targets *targets;
-    const kvb_registry *registry;
-    kvb_threads *team[2]; /* all, one */
-    kvb_bench_store store;
-    kvb_table *table;
-    kvb_bench_score score;
-} targets_running;
-
-static int works_check(const bench_targets *t)
+static int works_check(const bench *b)
 {
     char known[2048] = "";
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
-        if (kvb_words_match(&t->works, w->name))
+        if (kvb_words_match(&b->works, w->name))
             return KVB_EXIT_OK;
         kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
-    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel; w++) {
-        if (kvb_words_match(&t->works, w->name))
+    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !b->kernel; w++) {
+        if (kvb_words_match(&b->works, w->name))
             return KVB_EXIT_OK;
         kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
-    return kvb_complain("bench", KVB_EXIT_USAGE, "no work matches '%s'; known: %s", t->works.at[0], known);
+    return kvb_complain("bench", KVB_EXIT_USAGE, "no work matches '%s'; known: %s", b->works.at[0], known);
 }
 
 /* Fills in kernel and threads. An exit code; the error is printed. */
-static int targets_check(bench_targets *t, const kvb_registry *registry, const kvb_words *kernels,
-                         const char *threads_text)
+static int targets_check(bench *b)
 {
     char known[2048], why[256];
-    uint32_t threads[2] = {kvb_cores() < 2 ? kvb_cores() : 2};
-    size_t n = 0;
-    kvb_registry_attending_names(registry, known, sizeof known);
-    if (kernels->n > 1)
+    const int code = beside_check(b, known, sizeof known);
+    b->threads[0] = kvb_cores() < 2 ? kvb_cores() : 2;
+    b->kernel = b->kernels.n ? b->kernels.at[0] : NULL;
+    if (b->kernels.n > 1)
         return kvb_complain("bench", KVB_EXIT_USAGE, "--kernel: with --targets, one in place of those of the table");
-    t->kernel = kernels->n ? kernels->at[0] : NULL;
-    if (t->kernel && !kvb_registry_attending(registry, t->kernel))
-        return kvb_unknown("bench", "--kernel: unknown kernel", t->kernel, known);
-    for (size_t i = 0; i < t->beside.n; i++)
-        if (!kvb_registry_attending(registry, t->beside.at[i]))
-            return kvb_unknown("bench", "--beside: unknown kernel", t->beside.at[i], known);
-    if (t->beside.n > MOST_BESIDE)
+    if (b->kernel && !kvb_registry_attending(b->sweep.registry, b->kernel))
+        return kvb_unknown("bench", "--kernel: unknown kernel", b->kernel, known);
+    if (code)
+        return code;
+    if (b->beside.n > MOST_BESIDE)
         return kvb_complain("bench", KVB_EXIT_USAGE, "--beside: at most %d kernels", MOST_BESIDE);
-    if (threads_text && kvb_thread_counts_parse(threads_text, kvb_cores(), threads, 2, &n, why, sizeof why))
+    if (b->threads_text &&
+        kvb_thread_counts_parse(b->threads_text, kvb_cores(), b->threads, 2, &b->n_threads, why, sizeof why))
         return kvb_complain("bench", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
-    if (n > 1)
-        return kvb_complain("bench", KVB_EXIT_USAGE, "--threads: one number, with --targets");
-    t->threads = threads[0];
-    return works_check(t);
+    if (b->n_threads > 1)
+        return bad("--threads", "one number, with --targets");
+    return works_check(b);
 }
 
 /* As many cells as the probe's working set of the last-level cache holds; 0: no such cache. */
@@ -726,9 +719,9 @@ static uint32_t cached_cells(const kvb_bench_work *work)
     return (uint32_t)((double)profile.level[2].working_set / kvb_bench_cell_bytes(work)) / 64 * 64;
 }
 
-static uint32_t cells_limit(const targets_running *r, uint32_t cells)
+static uint32_t cells_limit(const bench *b, uint32_t cells)
 {
-    return r->targets->cells && cells > r->targets->cells ? (uint32_t)r->targets->cells : cells;
+    return b->cells && cells > b->cells ? (uint32_t)b->cells : cells;
 }
 
 static bool way_is_taken(const kvb_bench_run *run, kvb_bench_way way)
@@ -739,76 +732,75 @@ static bool way_is_taken(const kvb_bench_run *run, kvb_bench_way way)
     return false;
 }
 
-static void contestants_choose(const targets_running *r, const kvb_bench_work *work, kvb_bench_run *run)
+static void contestants_choose(const bench *b, const kvb_bench_work *work, kvb_bench_run *run)
 {
     static const kvb_bench_entry beside = {.way = KVB_BENCH_WHOLE};
-    const char *kernel = r->targets->kernel;
+    const char *kernel = b->kernel;
     for (uint32_t e = 0; e < KVB_BENCH_ENTRIES && work->entry[e].kernel; e++) {
         const kvb_bench_entry *entry = &work->entry[e];
         if (!kernel || !way_is_taken(run, entry->way)) /* else an earlier entry has the same way */
-            kvb_bench_contestant_add(run, r->registry, entry, kernel ? kernel : entry->kernel);
+            kvb_bench_contestant_add(run, b->sweep.registry, entry, kernel ? kernel : entry->kernel);
     }
-    for (size_t i = 0; i < r->targets->beside.n; i++)
-        kvb_bench_contestant_add(run, r->registry, &beside, r->targets->beside.at[i]);
+    for (size_t i = 0; i < b->beside.n; i++)
+        kvb_bench_contestant_add(run, b->sweep.registry, &beside, b->beside.at[i]);
 }
 
-static int work_run(targets_running *r, const kvb_bench_work *work)
+static int work_run(bench *b, const kvb_bench_work *work)
 {
     static kvb_bench_run run; /* too large for a stack */
-    uint32_t cells = cells_limit(r, work->cells ? work->cells : cached_cells(work));
-    uint32_t held = work->store ? cells_limit(r, work->store) : cells;
-    const kvb_team *all = kvb_threads_team(r->team[0]);
+    uint32_t cells = cells_limit(b, work->cells ? work->cells : cached_cells(work));
+    uint32_t held = work->store ? cells_limit(b, work->store) : cells;
+    const kvb_team *all = kvb_threads_team(b->team[0]);
     kvb_bench_scene scene = {0};
 
     if (cells < KVB_BENCH_CELLS_MIN)
         return 0; /* this machine has no such cache */
-    run = (kvb_bench_run){.team = {all, r->team[1] ? kvb_threads_team(r->team[1]) : NULL},
+    run = (kvb_bench_run){.team = {all, b->team[1] ? kvb_threads_team(b->team[1]) : NULL},
                           .scene = &scene,
-                          .store = &r->store,
-                          .seconds = r->targets->seconds};
-    contestants_choose(r, work, &run);
-    int error = kvb_bench_store_open(&r->store, all, work, held, r->targets->cells ? 1 : kvb_bench_layers(work, cells));
+                          .store = &b->sweep.store,
+                          .seconds = b->seconds};
+    contestants_choose(b, work, &run);
+    int error = kvb_bench_store_open(&b->sweep.store, all, work, held, b->cells ? 1 : kvb_bench_layers(work, cells));
     if (!error)
         error = kvb_bench_scene_open(&scene, all, work, cells);
     if (!error)
         error = kvb_bench_run_measure(&run);
     if (!error)
-        error = kvb_bench_run_report(r->table, &run, &r->score);
+        error = kvb_bench_run_report(b->table, &run, &b->score);
     kvb_bench_run_close(&run);
     kvb_bench_scene_close(&scene);
     return error;
 }
 
-static int works_run(targets_running *r)
+static int works_run(bench *b)
 {
-    const bench_targets *t = r->targets;
     int error = 0;
     kvb_progress_start("bench", 0);
     for (const kvb_bench_work *w = kvb_bench_works; w->name && !error; w++)
-        if (kvb_words_match(&t->works, w->name)) {
+        if (kvb_words_match(&b->works, w->name)) {
             kvb_progress_now("%s", w->name);
-            error = work_run(r, w);
+            error = work_run(b, w);
         }
-    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel && !error; w++)
-        if (kvb_words_match(&t->works, w->name)) {
+    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !b->kernel && !error; w++)
+        if (kvb_words_match(&b->works, w->name)) {
             kvb_progress_now("%s", w->name);
             error = kvb_stopped ? -EINTR
-                                : kvb_bench_scan_run(r->table, w, kvb_threads_team(r->team[0]), (uint32_t)t->cells,
-                                                     t->seconds, &r->score);
+                                : kvb_bench_scan_run(b->table, w, kvb_threads_team(b->team[0]), (uint32_t)b->cells,
+                                                     b->seconds, &b->score);
         }
     kvb_progress_end();
     return error;
 }
 
-static int targets_print(const targets_running *r, const kvb_manifest *manifest)
+static int targets_print(const bench *b)
 {
-    FILE *said = kvb_table_is_for_people(r->targets->format) ? stdout : stderr;
+    FILE *said = kvb_table_is_for_people(b->format) ? stdout : stderr;
     fprintf(
         said,
         "8 KV heads of 128 channels, out f32 unless said; %u threads, %s (the limit of reading: %s); tuning: %s.\n\n",
-        r->targets->threads, manifest->isa, kvb_read_isa(), *manifest->tuning ? manifest->tuning : "built-in");
-    const int error = kvb_table_print(r->table, r->targets->format, stdout);
-    fprintf(said, "\n%u of %u targets are met.\n", r->score.met, r->score.targets);
+        b->threads[0], b->manifest.isa, kvb_read_isa(), *b->manifest.tuning ? b->manifest.tuning : "built-in");
+    const int error = kvb_table_print(b->table, b->format, stdout);
+    fprintf(said, "\n%u of %u targets are met.\n", b->score.met, b->score.targets);
     return error;
 }
 
@@ -826,19 +818,19 @@ static json_t *table_json(kvb_table *table)
 
 /* Appends a line: the manifest, "cpu_id", "threads", "cells_at_most" (0: real sizes), "met", "targets", and the table
  * as "works". An exit code; the error is printed. */
-static int machine_record(const targets_running *r, const kvb_manifest *manifest)
+static int machine_record(const bench *b)
 {
-    const char *path = r->targets->machines;
+    const char *path = b->machines;
     char id[KVB_CPU_ID_TEXT];
     kvb_cpu_id("", id);
-    json_t *record = kvb_fields_encode(kvb_manifest_fields, manifest);
+    json_t *record = kvb_fields_encode(kvb_manifest_fields, &b->manifest);
     const bool whole = record && !json_object_set_new(record, "schema", json_string("kvbench.machines/1")) &&
                        !json_object_set_new(record, "cpu_id", json_string(id)) &&
-                       !json_object_set_new(record, "threads", json_integer(r->targets->threads)) &&
-                       !json_object_set_new(record, "cells_at_most", json_integer((json_int_t)r->targets->cells)) &&
-                       !json_object_set_new(record, "met", json_integer(r->score.met)) &&
-                       !json_object_set_new(record, "targets", json_integer(r->score.targets)) &&
-                       !json_object_set_new(record, "works", table_json(r->table));
+                       !json_object_set_new(record, "threads", json_integer(b->threads[0])) &&
+                       !json_object_set_new(record, "cells_at_most", json_integer((json_int_t)b->cells)) &&
+                       !json_object_set_new(record, "met", json_integer(b->score.met)) &&
+                       !json_object_set_new(record, "targets", json_integer(b->score.targets)) &&
+                       !json_object_set_new(record, "works", table_json(b->table));
     FILE *out = whole ? fopen(path, "a") : NULL;
     int error = whole ? out ? 0 : errno : ENOMEM;
     if (out && (json_dumpf(record, out, JSON_COMPACT) || fputc('\n', out) == EOF))
@@ -850,26 +842,19 @@ static int machine_record(const targets_running *r, const kvb_manifest *manifest
                  : KVB_EXIT_OK;
 }
 
-static int targets_run(const bench_targets *targets, const kvb_registry *registry, const kvb_manifest *manifest)
+static int targets_run(bench *b)
 {
-    targets_running r = {.targets = targets, .registry = registry, .table = kvb_table_new(kvb_bench_headings)};
-    int error = r.table ? kvb_threads_start(targets->threads, true, &r.team[0]) : -ENOMEM;
-    if (!error && targets->threads > 1)
-        error = kvb_threads_start(1, true, &r.team[1]);
+    b->table = kvb_table_new(kvb_bench_headings);
+    int error = b->table ? kvb_threads_start(b->threads[0], true, &b->team[0]) : -ENOMEM;
+    if (!error && b->threads[0] > 1)
+        error = kvb_threads_start(1, true, &b->team[1]);
     kvb_stop_catch();
     if (!error)
-        error = works_run(&r);
-    int code = KVB_EXIT_OK;
-    if (!error || error == -EINTR)
-        code = kvb_printed("bench", targets_print(&r, manifest));
-    else
-        code = kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
-    if (!error && !code && targets->machines)
-        code = machine_record(&r, manifest);
-    kvb_bench_store_close(&r.store);
-    kvb_table_free(r.table);
-    kvb_threads_end(r.team[1]);
-    kvb_threads_end(r.team[0]);
+        error = works_run(b);
+    int code = !error || error == -EINTR ? kvb_printed("bench", targets_print(b))
+                                         : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
+    if (!error && !code && b->machines)
+        code = machine_record(b);
     if (error == -EINTR) {
         fflush(stdout);
         kvb_complain("bench", 0, "stopped by a signal");
@@ -882,7 +867,7 @@ static int targets_run(const bench_targets *targets, const kvb_registry *registr
 
 static int parts_run(bench *b)
 {
-    const kvb_bench_choice choice = {&b->targets.works, b->targets.seconds, b->targets.format};
+    const kvb_bench_choice choice = {&b->works, b->seconds, b->format};
     uint32_t n = 0;
     kvb_stop_catch();
     kvb_progress_start("bench", 0);
@@ -897,7 +882,7 @@ static int parts_run(bench *b)
              : kvb_complain("bench", KVB_EXIT_USAGE,
                             "no part matches '%s'; names are as 'dots/f16 x4', 'encode/q8_0', 'int8 scores/q8_0 x1', "
                             "'seq_cp/paged x64'",
-                            b->targets.works.at[0]);
+                            b->works.at[0]);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------------- */
@@ -905,33 +890,32 @@ static int parts_run(bench *b)
 static int values_check(bench *b)
 {
     char *end = NULL;
-    bench_targets *t = &b->targets;
-    const char *text = t->seconds_text ? t->seconds_text
+    const char *text = b->seconds_text ? b->seconds_text
                        : b->by_targets ? "1.5"
                        : b->by_caches  ? "2"
                        : b->by_parts   ? "0.03"
                                        : "0.5";
-    t->seconds = strtod(text, &end);
-    if (*end || !(t->seconds > 0 && t->seconds <= 600))
+    b->seconds = strtod(text, &end);
+    if (*end || !(b->seconds > 0 && b->seconds <= 600))
         return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
     const char *const of_sweeps[] = {b->scenes_text, b->contexts_text, b->batches_text,
                                      b->heads_text,  b->formats_text,  b->model_name};
     bool sweeps = false;
     for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
         sweeps |= of_sweeps[i] != NULL;
-    if (t->machines && !b->by_targets)
+    if (b->machines && !b->by_targets)
         return bad("--record-machine", "needs --targets");
     if (b->by_formats && (b->by_targets || b->by_caches))
         return bad("--formats", "goes with neither --targets nor --caches");
     if ((sweeps || b->output) && b->by_targets)
         return bad("--targets",
                    "goes with --work, --kernel, --beside, --threads, --cells, --cpu-mask and --record-machine alone");
-    if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->beside.n))
+    if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || b->beside.n))
         return bad("--caches", "goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone");
     if (b->by_parts && (sweeps || b->output || b->by_targets || b->by_caches || b->by_formats || b->kernels.n ||
-                        t->cells || t->plugins.n || t->beside.n || b->threads_text || b->cpu_mask))
+                        b->cells || b->plugins.n || b->beside.n || b->threads_text || b->cpu_mask))
         return bad("--parts", "goes with --work, --seconds and --format alone");
-    const bool stray = (t->works.n && !b->by_parts && !b->by_caches) || (t->cells && !b->by_caches);
+    const bool stray = (b->works.n && !b->by_parts && !b->by_caches) || (b->cells && !b->by_caches);
     return !b->by_targets && stray ? bad("--work, --cells", "need --targets or --caches") : KVB_EXIT_OK;
 }
 
@@ -942,6 +926,7 @@ static void bench_close(bench *b)
         kvb_threads_end(b->team[i]);
     free(b->sweep.results.at);
     free(b->rows);
+    kvb_table_free(b->table);
     kvb_sized_model_free(b->model);
 }
 
@@ -953,11 +938,10 @@ static int bench_run(void *typed, int argc, char **argv)
     b->sweep.registry = &registry;
     int code = values_check(b);
     kvb_registry_init(&registry);
-    if (!code && kvb_registry_load_all(&registry, &b->targets.plugins, why, sizeof why))
+    if (!code && kvb_registry_load_all(&registry, &b->plugins, why, sizeof why))
         code = kvb_complain("bench", KVB_EXIT_USAGE, "%s", why);
     if (!code)
-        code = b->by_targets ? targets_check(&b->targets, &registry, &b->kernels, b->threads_text)
-                             : lists_take(b, &registry);
+        code = b->by_targets ? targets_check(b) : lists_take(b);
     if (!code && !b->by_targets && !b->by_caches && !b->by_parts)
         code = rows_make(b);
     code = code ? code : kvb_cpu_mask_take("bench", b->cpu_mask);
@@ -967,7 +951,7 @@ static int bench_run(void *typed, int argc, char **argv)
         code = kvb_tuning_use("bench", &tuning, &b->manifest);
     }
     if (!code)
-        code = b->by_targets  ? targets_run(&b->targets, &registry, &b->manifest)
+        code = b->by_targets  ? targets_run(b)
                : b->by_parts  ? parts_run(b)
                : b->by_caches ? caches_run(b, argc, argv)
                               : sweep_run(b, argc, argv);
@@ -986,7 +970,7 @@ int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, c
                 .kernels = *kernels,
                 .manifest = *manifest,
                 .sweep = {.registry = registry, .seconds = OVERVIEW_SECONDS}};
-    int error = 0, code = lists_take(&b, registry);
+    int error = 0, code = lists_take(&b);
     if (!code)
         code = rows_make(&b);
     if (!code) {
