@@ -99,19 +99,41 @@ static void usage_print(const kvb_command *command)
            "undecided (compare --strict)\n");
 }
 
-int kvb_complain(const char *command, int exit_code, const char *format, ...)
+static const char *running = ""; /* the command that runs */
+
+static void line_print(const char *command, const char *format, va_list args)
 {
-    va_list args;
-    va_start(args, format);
     kvb_progress_end();
     char *text;
     int n = vasprintf(&text, format, args);
-    va_end(args);
     for (int i = 0; i < n; i++) /* quoted text may come from a hostile file: see workloads/files.h */
         text[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
     fprintf(stderr, "kvbench %s: %s\n", command, n < 0 ? "no memory to say why" : text);
     free(n < 0 ? NULL : text);
+}
+
+int kvb_complain(const char *command, int exit_code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    line_print(command, format, args);
+    va_end(args);
     return exit_code;
+}
+
+int kvb_refuse(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    line_print(running, format, args);
+    va_end(args);
+    return KVB_EXIT_USAGE;
+}
+
+int kvb_fail(int error, const char *why)
+{
+    return kvb_complain(running, error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
+                        *why ? why : strerror(-error));
 }
 
 #define PART_BYTES 64u /* compared bytes of a name */
@@ -376,6 +398,7 @@ static void options_free(const kvb_command *command, void *into)
 int kvb_command_call(const kvb_command *command, int argc, char **argv)
 {
     void *options = calloc(1, command->bytes + 1);
+    running = command->name;
     if (!options)
         return kvb_complain(command->name, KVB_EXIT_MACHINE, "no memory");
     if (command->usual)

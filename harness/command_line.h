@@ -107,6 +107,11 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
 
 /* Prints one line on stderr: "kvbench COMMAND: text". Returns exit_code. */
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same by the command that kvb_command_call() runs, for bad usage or input. Returns KVB_EXIT_USAGE. */
+int kvb_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same for a negative errno: why, or what the errno says if that is "". KVB_EXIT_USAGE if it is -EINVAL, else
+ * KVB_EXIT_MACHINE. */
+int kvb_fail(int error, const char *why);
 
 /*
  * Errors of standard output are handled in two places. kvb_printed turns the result of a function that printed, 0 or a

@@ -128,11 +128,6 @@ const kvb_command kvb_command_bench = {
     .options = options,
 };
 
-static int bad(const char *option, const char *why)
-{
-    return kvb_complain("bench", KVB_EXIT_USAGE, "%s: %s", option, why);
-}
-
 /* ---- lists --------------------------------------------------------------------------------------------------- */
 
 /* Calls take(b, word) for each word between commas. 0, or the exit code of take(). */
@@ -141,9 +136,9 @@ static int list_take(bench *b, const char *option, const char *text, int (*take)
     char copy[512], *rest = copy, *word;
     int code = KVB_EXIT_OK;
     if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy)
-        return bad(option, "too long");
+        return kvb_refuse("%s: %s", option, "too long");
     while (!code && (word = strsep(&rest, ",")))
-        code = *word ? take(b, word) : bad(option, "an empty word between commas");
+        code = *word ? take(b, word) : kvb_refuse("%s: %s", option, "an empty word between commas");
     return code;
 }
 
@@ -152,14 +147,14 @@ static int numbers_take(const char *option, const char *text, uint64_t least, ui
     kvb_size_numbers numbers = {0};
     char why[256];
     if (kvb_numbers_parse(text, &numbers, why, sizeof why))
-        return bad(option, why);
+        return kvb_refuse("%s: %s", option, why);
     int code = KVB_EXIT_OK;
     for (size_t i = 0; i < numbers.n && !code; i++)
         if (numbers.at[i] < least || numbers.at[i] > most)
-            code = kvb_complain("bench", KVB_EXIT_USAGE, "%s: %llu is not one of %llu to %llu", option,
-                                (unsigned long long)numbers.at[i], (unsigned long long)least, (unsigned long long)most);
+            code = kvb_refuse("%s: %llu is not one of %llu to %llu", option, (unsigned long long)numbers.at[i],
+                              (unsigned long long)least, (unsigned long long)most);
         else if (*n == MOST)
-            code = bad(option, "more than 16");
+            code = kvb_refuse("%s: %s", option, "more than 16");
         else
             list[(*n)++] = (uint32_t)numbers.at[i];
     free(numbers.at);
@@ -177,7 +172,7 @@ static int kind_take(bench *b, const char *word)
         found = true;
         for (size_t i = 0; i < b->n_kinds; i++)
             if (b->kinds[i] == k)
-                return bad("--scene", "the same twice");
+                return kvb_refuse("--scene: the same twice");
         if (b->n_kinds < MOST)
             b->kinds[b->n_kinds++] = k;
     }
@@ -190,11 +185,10 @@ static int heads_take(bench *b, const char *word)
     unsigned kv, q;
     char after;
     if (sscanf(word, "%u/%u%c", &kv, &q, &after) != 2 || !kv || q % kv || !q || q > KVB_BENCH_HEADS)
-        return kvb_complain("bench", KVB_EXIT_USAGE,
-                            "--heads: '%s' is not KV/Q, as 8/32: KV heads, and a multiple of them up to %u", word,
-                            KVB_BENCH_HEADS);
+        return kvb_refuse("--heads: '%s' is not KV/Q, as 8/32: KV heads, and a multiple of them up to %u", word,
+                          KVB_BENCH_HEADS);
     if (b->n_groups == KVB_MODEL_GROUPS)
-        return bad("--heads", "too many");
+        return kvb_refuse("--heads: too many");
     b->groups[b->n_groups++] =
         (kvb_group){.heads = q, .kv_heads = kv, .k_dim = (uint32_t)b->head_dim, .v_dim = (uint32_t)b->head_dim};
     return KVB_EXIT_OK;
@@ -211,8 +205,7 @@ static int format_find(const char *word, const char **name)
         return kvb_unknown("bench", "--kv: unknown format", word, known);
     *name = type->name;
     if (type->format->residual_cells)
-        return kvb_complain("bench", KVB_EXIT_USAGE,
-                            "--kv: %s encodes cells together, as they come: `kvbench run` measures it", word);
+        return kvb_refuse("--kv: %s encodes cells together, as they come: `kvbench run` measures it", word);
     return KVB_EXIT_OK;
 }
 
@@ -223,7 +216,7 @@ static int format_take(bench *b, const char *word)
     char k[64];
     const char *colon = strchr(word, ':');
     if (b->n_formats == FORMATS)
-        return bad("--kv", "more than 64");
+        return kvb_refuse("--kv: more than 64");
     const char **names = b->formats[b->n_formats++];
     snprintf(k, sizeof k, "%.*s", (int)(colon ? colon - word : 63), word);
     int code = format_find(k, &names[0]);
@@ -250,20 +243,20 @@ static int model_take(bench *b)
     kvb_model model;
     uint64_t longest = 0;
     if (b->heads_text || b->head_dim)
-        return bad("--model", "says the heads: --heads and --head-dim do not go with it");
+        return kvb_refuse("--model: says the heads: --heads and --head-dim do not go with it");
     if (kvb_size_open(b->model_name, &b->model, why, sizeof why))
-        return bad("--model", why);
+        return kvb_refuse("--model: %s", why);
     for (size_t i = 0; i < b->n_contexts; i++)
         longest = b->contexts[i] > longest ? b->contexts[i] : longest;
     if (kvb_size_cache_model(b->model, longest, NULL, &model, why, sizeof why))
-        return bad("--model", why);
+        return kvb_refuse("--model: %s", why);
     for (uint32_t g = 0; g < model.n_groups; g++) {
         if (kvb_group_scans(&model.groups[g]))
             continue;
         b->layers[b->n_groups] = kvb_model_layers_of(&model, g);
         b->groups[b->n_groups++] = model.groups[g];
     }
-    return b->n_groups ? KVB_EXIT_OK : bad("--model", "no layer attends");
+    return b->n_groups ? KVB_EXIT_OK : kvb_refuse("--model: no layer attends");
 }
 
 /* Order of columns: flash, foreign kernels, the other flash kernels, the rest, reference. */
@@ -306,7 +299,7 @@ static int kernels_take(bench *b)
                 kernel_place(r->name, brought || named) != place)
                 continue;
             if (s->n_kernels == KVB_BENCH_CONTESTANTS)
-                return bad("--plugin", "more kernels than take turns");
+                return kvb_refuse("--plugin: more kernels than take turns");
             s->foreign[s->n_kernels] = brought || named;
             s->kernels[s->n_kernels++] = r->name;
         }
@@ -341,7 +334,7 @@ static int lists_take(bench *b)
         code = list_take(b, "--kv", b->formats_text ? b->formats_text : "f16,q8_0,q4_0", format_take);
     if (!code && kvb_thread_counts_parse(b->threads_text ? b->threads_text : "all", cores, b->threads, MOST,
                                          &b->n_threads, why, sizeof why))
-        code = kvb_complain("bench", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
+        code = kvb_refuse("--threads: %s (this machine's cores)", why);
     if (!code && b->model_name)
         code = model_take(b);
     b->head_dim = b->head_dim ? b->head_dim : 128;
@@ -415,9 +408,9 @@ static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t ba
             if (!kvb_bench_row_make(kind, &group, b->formats[f][0], b->formats[f][1], context, batch, threads, row))
                 return KVB_EXIT_OK;
             if (group.latent && row->work.v_format)
-                return bad("--kv", "latent rows hold K and V in one format");
+                return kvb_refuse("--kv: latent rows hold K and V in one format");
             if ((uint64_t)context * batch > 1 << 24)
-                return bad("--batch", "more than 16M cells");
+                return kvb_refuse("--batch: more than 16M cells");
             row->block = block;
             row->layers = kind->group ? 0 : b->layers[g];
             b->n_rows++;
@@ -442,10 +435,11 @@ static int rows_make(bench *b)
                     code = block_add(b, kind, g, batched && b->n_batches ? b->batches[n] : kind->batch, b->threads[t]);
     }
     if (!code && b->n_batches && !takes_batch)
-        return bad("--batch", "none of these scenes has sequences beside each other, as decode, batch and state have");
+        return kvb_refuse(
+            "--batch: none of these scenes has sequences beside each other, as decode, batch and state have");
     if (!code && b->by_formats && (b->n_rows != b->n_formats || b->rows->kind->scan))
-        return bad("--formats", "one scene that attends, one shape, context, batch and number of threads");
-    return code || b->n_rows ? code : bad("--scene", "the model has windows, which this scene does not");
+        return kvb_refuse("--formats: one scene that attends, one shape, context, batch and number of threads");
+    return code || b->n_rows ? code : kvb_refuse("--scene: the model has windows, which this scene does not");
 }
 
 /* ---- a model in words ---------------------------------------------------------------------------------------- */
@@ -571,7 +565,7 @@ static int records_write(const bench *b, const kvb_results *results)
     kvb_result_writer *writer;
     int error = kvb_result_create(b->output, &b->manifest, &writer, why, sizeof why);
     if (error)
-        return kvb_complain("bench", KVB_EXIT_USAGE, "-o: %s", why);
+        return kvb_refuse("-o: %s", why);
     for (size_t i = 0; i < results->n && !error; i++)
         if (results->at[i].status != KVB_STATUS_SKIP)
             error = kvb_result_write(writer, &results->at[i], why, sizeof why);
@@ -647,14 +641,14 @@ static int caches_run(bench *b, int argc, char **argv)
                                   .threads = b->threads[0],
                                   .seconds = b->seconds};
     if (b->n_threads > 1)
-        return bad("--threads", "of --caches: one number");
+        return kvb_refuse("--threads: of --caches: one number");
     kvb_stop_catch();
     kvb_progress_start("bench", 0);
     const int error = kvb_caches_measure(&o, &rows, why, sizeof why);
     kvb_progress_end();
     int code = !error             ? kvb_printed("bench", kvb_caches_print(&rows, b->format, stdout))
                : error == -EINTR  ? KVB_EXIT_OK
-               : error == -EINVAL ? bad("--work", why)
+               : error == -EINVAL ? kvb_refuse("--work: %s", why)
                                   : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", why);
     snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
     kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
@@ -684,7 +678,7 @@ static int works_check(const bench *b)
             return KVB_EXIT_OK;
         kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
-    return kvb_complain("bench", KVB_EXIT_USAGE, "no work matches '%s'; known: %s", b->works.at[0], known);
+    return kvb_refuse("no work matches '%s'; known: %s", b->works.at[0], known);
 }
 
 /* Fills in kernel and threads. An exit code; the error is printed. */
@@ -695,18 +689,18 @@ static int targets_check(bench *b)
     b->threads[0] = kvb_cores() < 2 ? kvb_cores() : 2;
     b->kernel = b->kernels.n ? b->kernels.at[0] : NULL;
     if (b->kernels.n > 1)
-        return kvb_complain("bench", KVB_EXIT_USAGE, "--kernel: with --targets, one in place of those of the table");
+        return kvb_refuse("--kernel: with --targets, one in place of those of the table");
     if (b->kernel && !kvb_registry_attending(b->sweep.registry, b->kernel))
         return kvb_unknown("bench", "--kernel: unknown kernel", b->kernel, known);
     if (code)
         return code;
     if (b->beside.n > MOST_BESIDE)
-        return kvb_complain("bench", KVB_EXIT_USAGE, "--beside: at most %d kernels", MOST_BESIDE);
+        return kvb_refuse("--beside: at most %d kernels", MOST_BESIDE);
     if (b->threads_text &&
         kvb_thread_counts_parse(b->threads_text, kvb_cores(), b->threads, 2, &b->n_threads, why, sizeof why))
-        return kvb_complain("bench", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
+        return kvb_refuse("--threads: %s (this machine's cores)", why);
     if (b->n_threads > 1)
-        return bad("--threads", "one number, with --targets");
+        return kvb_refuse("--threads: one number, with --targets");
     return works_check(b);
 }
 
@@ -838,8 +832,7 @@ static int machine_record(const bench *b)
     if (out && fclose(out) && !error)
         error = errno;
     json_decref(record);
-    return error ? kvb_complain("bench", KVB_EXIT_USAGE, "--record-machine: %s: %s", path, strerror(error))
-                 : KVB_EXIT_OK;
+    return error ? kvb_refuse("--record-machine: %s: %s", path, strerror(error)) : KVB_EXIT_OK;
 }
 
 static int targets_run(bench *b)
@@ -879,10 +872,9 @@ static int parts_run(bench *b)
     if (error)
         return kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
     return n ? KVB_EXIT_OK
-             : kvb_complain("bench", KVB_EXIT_USAGE,
-                            "no part matches '%s'; names are as 'dots/f16 x4', 'encode/q8_0', 'int8 scores/q8_0 x1', "
-                            "'seq_cp/paged x64'",
-                            b->works.at[0]);
+             : kvb_refuse("no part matches '%s'; names are as 'dots/f16 x4', 'encode/q8_0', 'int8 scores/q8_0 x1', "
+                          "'seq_cp/paged x64'",
+                          b->works.at[0]);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------------- */
@@ -897,26 +889,26 @@ static int values_check(bench *b)
                                        : "0.5";
     b->seconds = strtod(text, &end);
     if (*end || !(b->seconds > 0 && b->seconds <= 600))
-        return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
+        return kvb_refuse("--seconds: '%s' is not a number of seconds up to 600", text);
     const char *const of_sweeps[] = {b->scenes_text, b->contexts_text, b->batches_text,
                                      b->heads_text,  b->formats_text,  b->model_name};
     bool sweeps = false;
     for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
         sweeps |= of_sweeps[i] != NULL;
     if (b->machines && !b->by_targets)
-        return bad("--record-machine", "needs --targets");
+        return kvb_refuse("--record-machine: needs --targets");
     if (b->by_formats && (b->by_targets || b->by_caches))
-        return bad("--formats", "goes with neither --targets nor --caches");
+        return kvb_refuse("--formats: goes with neither --targets nor --caches");
     if ((sweeps || b->output) && b->by_targets)
-        return bad("--targets",
-                   "goes with --work, --kernel, --beside, --threads, --cells, --cpu-mask and --record-machine alone");
+        return kvb_refuse("--targets: goes with --work, --kernel, --beside, --threads, --cells, --cpu-mask and "
+                          "--record-machine alone");
     if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || b->beside.n))
-        return bad("--caches", "goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone");
+        return kvb_refuse("--caches: goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone");
     if (b->by_parts && (sweeps || b->output || b->by_targets || b->by_caches || b->by_formats || b->kernels.n ||
                         b->cells || b->plugins.n || b->beside.n || b->threads_text || b->cpu_mask))
-        return bad("--parts", "goes with --work, --seconds and --format alone");
+        return kvb_refuse("--parts: goes with --work, --seconds and --format alone");
     const bool stray = (b->works.n && !b->by_parts && !b->by_caches) || (b->cells && !b->by_caches);
-    return !b->by_targets && stray ? bad("--work, --cells", "need --targets or --caches") : KVB_EXIT_OK;
+    return !b->by_targets && stray ? kvb_refuse("--work, --cells: need --targets or --caches") : KVB_EXIT_OK;
 }
 
 static void bench_close(bench *b)
@@ -939,7 +931,7 @@ static int bench_run(void *typed, int argc, char **argv)
     int code = values_check(b);
     kvb_registry_init(&registry);
     if (!code && kvb_registry_load_all(&registry, &b->plugins, why, sizeof why))
-        code = kvb_complain("bench", KVB_EXIT_USAGE, "%s", why);
+        code = kvb_refuse("%s", why);
     if (!code)
         code = b->by_targets ? targets_check(b) : lists_take(b);
     if (!code && !b->by_targets && !b->by_caches && !b->by_parts)

@@ -669,12 +669,9 @@ static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
         kvb_stop_die();
     }
     if (error)
-        return kvb_complain("check", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
-                            *c->why ? c->why
-                            : *why  ? why
-                                    : strerror(-error));
+        return kvb_fail(error, *c->why ? c->why : why);
     if (!n)
-        return kvb_complain("check", KVB_EXIT_USAGE, "%s: it brings no kernel of these names", c->files.at[0]);
+        return kvb_refuse("%s: it brings no kernel of these names", c->files.at[0]);
     return c->failed ? KVB_EXIT_FAILED : c->ran ? KVB_EXIT_OK : KVB_EXIT_MACHINE;
 }
 
@@ -685,24 +682,23 @@ static int check_run(void *typed, int argc, char **argv)
     char why[1536] = "", written[512] = "";
     size_t before[KVB_REGISTRY_KINDS];
     if (c->files.n != 1)
-        return kvb_complain("check", KVB_EXIT_USAGE, "expected one plug-in, found %zu: kvbench check MINE.so",
-                            c->files.n);
+        return kvb_refuse("expected one plug-in, found %zu: kvbench check MINE.so", c->files.n);
     c->why = written;
     c->why_bytes = sizeof written;
     kvb_registry_init(&c->registry);
     memcpy(before, c->registry.n, sizeof before);
     if (kvb_registry_load(&c->registry, c->files.at[0], why, sizeof why))
-        return kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     static kvb_model shape;
     if (c->model_name && kvb_size_shape(c->model_name, &c->model, &shape, why, sizeof why))
-        return kvb_complain("check", KVB_EXIT_USAGE, "--model: %s", why);
+        return kvb_refuse("--model: %s", why);
     kvb_trace_model_set(c->model ? &shape : NULL);
     kvb_host_describe("", &c->manifest);
     int code = kvb_tuning_use("check", &tuning, &c->manifest);
     snprintf(c->manifest.suite, sizeof c->manifest.suite, "check");
     kvb_command_text(argc, argv, c->manifest.command, sizeof c->manifest.command);
     if (!code && c->output && kvb_result_create(c->output, &c->manifest, &c->writer, why, sizeof why))
-        code = kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
+        code = kvb_refuse("%s", why);
     kvb_stop_catch();
     code = code ? code : parts_run(c, before);
     kvb_sized_model_free(c->model);

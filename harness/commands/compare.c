@@ -336,12 +336,12 @@ static int duel_run(const duel_words *words, kvb_results *base, kvb_results *new
     bool programs = w.program[0] || w.program[1];
     const char *const *of = programs ? w.program : w.plugin;
     if (programs && (w.plugin[0] || w.plugin[1]))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "plug-ins or programs, not both");
+        return kvb_refuse("plug-ins or programs, not both");
     if (!of[0] || !of[1])
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--base-%s and --new-%s go together",
-                            programs ? "program" : "plugin", programs ? "program" : "plugin");
+        return kvb_refuse("--base-%s and --new-%s go together", programs ? "program" : "plugin",
+                          programs ? "program" : "plugin");
     if (w.rounds && !programs)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds needs two programs; plug-ins have --set sample-ms=MS");
+        return kvb_refuse("--rounds needs two programs; plug-ins have --set sample-ms=MS");
     if (programs && !w.suite)
         w.suite = "quick";
     w.rounds = w.rounds ? w.rounds : 10;
@@ -353,8 +353,7 @@ static int duel_run(const duel_words *words, kvb_results *base, kvb_results *new
         kvb_stop_die();
     }
     if (error)
-        return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
-                            *why ? why : strerror(-error));
+        return kvb_fail(error, why);
     return -1;
 }
 
@@ -381,17 +380,16 @@ static int side_add(side *s, const char *path)
     kvb_result_file *file;
 
     if (s->n == KVB_RUNS)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "%s: more than %u runs of one build", path, KVB_RUNS);
+        return kvb_refuse("%s: more than %u runs of one build", path, KVB_RUNS);
     if (kvb_result_load(path, &file, why, sizeof why))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     s->runs[s->n] = (kvb_compare_run){file->results, file->n};
     s->files[s->n++] = file;
     kvb_fingerprint(&s->files[0]->manifest, first);
     kvb_fingerprint(&file->manifest, machine);
     if (strcmp(first, machine) || strcmp(s->files[0]->manifest.commit, file->manifest.commit))
-        return kvb_complain("compare", KVB_EXIT_USAGE,
-                            "%s: a run of commit %s on %s, the others of this build have commit %s on %s", path,
-                            file->manifest.commit, machine, s->files[0]->manifest.commit, first);
+        return kvb_refuse("%s: a run of commit %s on %s, the others of this build have commit %s on %s", path,
+                          file->manifest.commit, machine, s->files[0]->manifest.commit, first);
     if (s->n == 1)
         snprintf(s->name, sizeof s->name, "%s (%s, commit %s)", path, file->manifest.date, file->manifest.commit);
     else {
@@ -409,10 +407,9 @@ static int baselines_find(const compare *o, const kvb_manifest *manifest, glob_t
     char machine[KVB_FINGERPRINT_TEXT], pattern[PATH_MAX];
     kvb_fingerprint(manifest, machine);
     snprintf(pattern, sizeof pattern, "%s/%s/*.jsonl", o->folder, machine);
-    return glob(pattern, 0, NULL, found) ? kvb_complain("compare", KVB_EXIT_USAGE,
-                                                        "%s: there is no baseline of this machine; --save NAME F.jsonl "
-                                                        "keeps one",
-                                                        pattern)
+    return glob(pattern, 0, NULL, found) ? kvb_refuse("%s: there is no baseline of this machine; --save NAME F.jsonl "
+                                                      "keeps one",
+                                                      pattern)
                                          : KVB_EXIT_OK;
 }
 
@@ -423,8 +420,7 @@ static int baseline_path(const compare *o, const char *name, size_t run, const k
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     char machine[KVB_FINGERPRINT_TEXT], number[24] = "";
     if (!*name || *name == '.' || strlen(name) >= KVB_NAME || name[strspn(name, letters)])
-        return kvb_complain("compare", KVB_EXIT_USAGE, "'%s' is no name for a baseline: letters, digits, '.', '_', '-'",
-                            name);
+        return kvb_refuse("'%s' is no name for a baseline: letters, digits, '.', '_', '-'", name);
     if (run > 1)
         snprintf(number, sizeof number, ".%zu", run);
     kvb_fingerprint(manifest, machine);
@@ -480,10 +476,10 @@ static int baseline_keep(const compare *o, size_t run, const char *path)
     kvb_result_file *file;
     kvb_result_writer *writer;
     if (kvb_result_load(path, &file, why, sizeof why))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     int code = baseline_path(o, o->save, run, &file->manifest, saved);
     if (!code && !o->force && access(saved, F_OK) == 0)
-        code = kvb_complain("compare", KVB_EXIT_USAGE, "%s is there already; --force replaces it", saved);
+        code = kvb_refuse("%s is there already; --force replaces it", saved);
     code = code ? code : folders_make(saved);
     if (!code) {
         int error = kvb_result_create(saved, &file->manifest, &writer, why, sizeof why);
@@ -507,9 +503,8 @@ static int thresholds_judge(const compare *o)
 {
     const char *unmet = o->subset ? NULL : kvb_thresholds_unmet(&o->thresholds);
 
-    return unmet ? kvb_complain("compare", KVB_EXIT_USAGE,
-                                "%s: the pattern '%s' matches no combination; --subset allows that", o->thresholds_path,
-                                unmet)
+    return unmet ? kvb_refuse("%s: the pattern '%s' matches no combination; --subset allows that", o->thresholds_path,
+                              unmet)
                  : KVB_EXIT_OK;
 }
 
@@ -525,7 +520,7 @@ static int judge(compare *o, const kvb_compare_options *how, kvb_compare_view *v
     int error = kvb_compare(how, &c, why, sizeof why);
 
     if (error)
-        return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
+        return kvb_fail(error, why);
     view->format = o->format;
     view->all = o->all;
     int undecided = o->strict ? KVB_EXIT_UNDECIDED : KVB_EXIT_OK;
@@ -604,11 +599,9 @@ static int files_compare(compare *o, const char *command)
         first = strcmp(o->files.at[i], "--") ? first : i;
     bool parted = first > 0 && first + 1 < n;
     if (o->against ? !n || first : !parted && n != 2)
-        return kvb_complain("compare", KVB_EXIT_USAGE,
-                            o->against
-                                ? "--against NAME takes runs of the new build, NEW.jsonl…"
-                                : "name two files, BASE.jsonl and NEW.jsonl, or several of each with -- between; "
-                                  "see --help");
+        return kvb_refuse(o->against ? "--against NAME takes runs of the new build, NEW.jsonl…"
+                                     : "name two files, BASE.jsonl and NEW.jsonl, or several of each with -- between; "
+                                       "see --help");
     for (size_t i = o->against ? 0 : first + 1; i < n && !code; i++)
         code = side_add(&new, o->files.at[i]);
     if (!code && o->against)
@@ -686,13 +679,12 @@ static int files_load(const char *const *paths, size_t n, kvb_result_file **file
 
     for (size_t i = 0; i < n; i++) {
         if (kvb_result_load(paths[i], &files[i], why, sizeof why))
-            return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+            return kvb_refuse("%s", why);
         kvb_fingerprint(&files[0]->manifest, first);
         kvb_fingerprint(&files[i]->manifest, other);
         if (strcmp(first, other) && !across_machines)
-            return kvb_complain("compare", KVB_EXIT_USAGE,
-                                "%s: a run on %s, but %s ran on %s; --across-machines takes both", paths[i], other,
-                                paths[0], first);
+            return kvb_refuse("%s: a run on %s, but %s ran on %s; --across-machines takes both", paths[i], other,
+                              paths[0], first);
     }
     return KVB_EXIT_OK;
 }
@@ -724,8 +716,7 @@ static int history_compare(compare *o)
     if (!code) {
         kvb_run_history_sort(files, n);
         int error = kvb_run_history_find(files, n, &o->thresholds, &history, why, sizeof why);
-        code = error ? kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why)
-                     : history_print(files, n, &history, o->format);
+        code = error ? kvb_fail(error, why) : history_print(files, n, &history, o->format);
     }
     kvb_run_history_free(&history);
     for (size_t i = 0; i < n && files; i++)
@@ -754,17 +745,15 @@ static int compare_run(void *typed, int argc, char **argv)
     kvb_thresholds_init(&o->thresholds);
     command_text(argc, argv, command, sizeof command);
     if (o->thresholds_path && kvb_thresholds_load(o->thresholds_path, &o->thresholds, why, sizeof why))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     if (!!o->save + o->history + !!o->against + duel_is_asked(&o->duel) > 1)
-        return kvb_complain("compare", KVB_EXIT_USAGE,
-                            "--save, --against, --history and two builds to run exclude each other");
+        return kvb_refuse("--save, --against, --history and two builds to run exclude each other");
     if (duel_is_asked(&o->duel) && o->files.n)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "two builds are run here; no file such as '%s' is read",
-                            o->files.at[0]);
+        return kvb_refuse("two builds are run here; no file such as '%s' is read", o->files.at[0]);
     if (duel_is_asked(&o->duel))
         return builds_compare(o, command);
     if (o->save && (!o->files.n || o->files.n > KVB_RUNS))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--save NAME takes runs of one build, up to %u files", KVB_RUNS);
+        return kvb_refuse("--save NAME takes runs of one build, up to %u files", KVB_RUNS);
     for (size_t i = 0; o->save && i < o->files.n; i++) {
         int code = baseline_keep(o, i + 1, o->files.at[i]);
         if (code || i + 1 == o->files.n)

@@ -180,7 +180,7 @@ static int workloads_list(list *l)
     if (kvb_workloads_find(l->folder, &found, why, sizeof why)) {
         kvb_workloads_free(&found);
         if (l->folder)
-            return kvb_complain("list", KVB_EXIT_USAGE, "%s", why);
+            return kvb_refuse("%s", why);
         row_add(l, "workload", "(none)", NULL, "not found", why);
     }
     for (size_t i = 0; i < found.n; i++) {
@@ -297,7 +297,7 @@ static int list_run(void *typed, int argc, char **argv)
         return code;
     kvb_registry_init(&l->registry);
     if (kvb_registry_load_all(&l->registry, &l->plugins, why, sizeof why))
-        return kvb_complain("list", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});
     code = sorts_list(l);
     if (!code)

@@ -53,7 +53,7 @@ static int threads_parse(machine *m)
     char why[256];
     if (m->threads_text && kvb_thread_counts_parse(m->threads_text, kvb_cores(), m->threads, KVB_PROFILE_THREADS,
                                                    &m->n_threads, why, sizeof why))
-        return kvb_complain("machine", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
+        return kvb_refuse("--threads: %s (this machine's cores)", why);
     return KVB_EXIT_OK;
 }
 

@@ -73,7 +73,7 @@ static int shard_load(merge *m, const char *path)
     kvb_result_file *file;
     kvb_shard shard;
     if (kvb_result_load(path, &file, why, sizeof why))
-        return kvb_complain("merge", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     int code = KVB_EXIT_USAGE;
     if (kvb_shard_parse(file->manifest.shard, &shard, why, sizeof why)) {
         kvb_complain("merge", code, "%s:1: shard: %s", path, why);
@@ -156,7 +156,7 @@ static int shards_write(const merge *m, size_t total)
     char why[512];
     manifest_join(m, &manifest);
     if (kvb_result_create(m->output, &manifest, &writer, why, sizeof why))
-        return kvb_complain("merge", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     int error = 0;
     for (size_t i = 0; i < total && !error; i++)
         error = kvb_result_write(writer, &m->shards[i % m->of]->results[i / m->of], why, sizeof why);
@@ -177,7 +177,7 @@ static int merge_run(void *typed, int argc, char **argv)
     int code = KVB_EXIT_OK;
     (void)argc, (void)argv;
     if (!m->files.n || !m->output)
-        code = kvb_complain("merge", KVB_EXIT_USAGE, "name the files of all shards, and -o F.jsonl; see --help");
+        code = kvb_refuse("name the files of all shards, and -o F.jsonl; see --help");
     for (size_t i = 0; i < m->files.n && !code; i++)
         code = shard_load(m, m->files.at[i]);
     if (!code && (!is_complete(m, &total) || is_input(m)))

@@ -192,7 +192,7 @@ static int kernel_find(settings *s, const char *name)
     if (!s->kernel)
         return part_unknown(s, KVB_KERNELS, name);
     if (!s->kernel->attend || s->kernel->flags & KVB_KERNEL_WITNESS)
-        return kvb_complain("record", KVB_EXIT_USAGE, "kernel '%s' does not compute attention", name);
+        return kvb_refuse("kernel '%s' does not compute attention", name);
     if (s->kernel->available && !s->kernel->available(why, sizeof why))
         return kvb_complain("record", KVB_EXIT_MACHINE, "kernel '%s': %s", name, why);
     return KVB_EXIT_OK;
@@ -203,7 +203,7 @@ static int settings_resolve(settings *s)
 {
     char why[320];
     if (kvb_registry_load_all(&s->registry, &s->plugins, why, sizeof why))
-        return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     s->long_decode = s->scenario_names.n == 0;
     for (const kvb_scenario *const *all = kvb_scenarios; s->scenario_names.n == 0 && *all; all++)
         scenario_add(s, *all);
@@ -217,16 +217,16 @@ static int settings_resolve(settings *s)
             return scenario_unknown(s->scenario_names.at[i]);
     }
     if (s->check && s->n_scenarios == 0)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s is synthetic, no model plays it", KVB_LONG_DECODE);
+        return kvb_refuse("--check: %s is synthetic, no model plays it", KVB_LONG_DECODE);
     if (s->cache_name && !(s->cache = kvb_registry_find(&s->registry, KVB_CACHES, s->cache_name)))
         return part_unknown(s, KVB_CACHES, s->cache_name);
     if (s->model_name && (s->check || s->save_weights))
-        return kvb_complain("record", KVB_EXIT_USAGE, "--model shapes what is written: it does not go with %s",
-                            s->check ? "--check" : "--save-weights");
+        return kvb_refuse("--model shapes what is written: it does not go with %s",
+                          s->check ? "--check" : "--save-weights");
     if (s->model_name && kvb_size_shape(s->model_name, &s->model, &s->shape, why, sizeof why))
-        return kvb_complain("record", KVB_EXIT_USAGE, "--model: %s", why);
+        return kvb_refuse("--model: %s", why);
     if (s->config && !s->weights)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--config needs --weights");
+        return kvb_refuse("--config needs --weights");
     const char *kernel = s->check ? "reference" : kvb_live_kernel_exact.name;
     return kernel_find(s, s->kernel_name ? s->kernel_name : kernel);
 }
@@ -242,7 +242,7 @@ static int record_scenario(const settings *s, const kvb_scenario *scenario, cons
     kvb_trace *trace = NULL;
     int exit_code = KVB_EXIT_OK;
     if (kvb_live_record(scenario, live, s->directory, &outcome, why, sizeof why)) {
-        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+        exit_code = kvb_refuse("%s", why);
         goto out;
     }
     snprintf(path, sizeof path, "%s/%s.jsonl", s->directory, scenario->name);
@@ -267,7 +267,7 @@ static int record_all(const settings *s, kvb_live_options *live)
                                            ">tokens per pass", "file",  NULL};
     char why[320];
     if (mkdir(s->directory, 0777) && errno != EEXIST)
-        return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
+        return kvb_refuse("%s: %s", s->directory, strerror(errno));
     kvb_table *table = kvb_table_new(headings);
     int exit_code = KVB_EXIT_OK;
     kvb_progress_start("record", s->n_scenarios);
@@ -279,7 +279,7 @@ static int record_all(const settings *s, kvb_live_options *live)
         kvb_progress_step(true);
     }
     if (exit_code == KVB_EXIT_OK && s->long_decode && kvb_live_write_long_decode(live, s->directory, why, sizeof why))
-        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+        exit_code = kvb_refuse("%s", why);
     kvb_progress_end();
     if (exit_code == KVB_EXIT_OK && s->n_scenarios)
         exit_code = kvb_printed("record", kvb_table_print(table, s->format, stdout));
@@ -385,7 +385,7 @@ static int check_all(const settings *s, const kvb_live_options *live)
         for (const kvb_cache_type *const *cache = caches; *cache; cache++)
             any = any || kvb_scenario_fits(s->scenarios[i], *cache);
     if (!any)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s can do none of the scenarios", s->cache_name);
+        return kvb_refuse("--check: %s can do none of the scenarios", s->cache_name);
     live_check check = {.weights = live->weights,
                         .seed = s->seed,
                         .kernel = live->kernel,
@@ -420,8 +420,7 @@ static bool name_good(const char *name)
 
 static int name_complain(void)
 {
-    return kvb_complain(
-        "record", KVB_EXIT_USAGE,
+    return kvb_refuse(
         "--name: expected at most %d letters, digits, '-', '_' or '.', beginning with neither '-' nor '.'", MAX_NAME);
 }
 
@@ -453,16 +452,16 @@ static int import_run(const import_words *import, const char *directory, uint64_
     };
     const char *file;
     if (!import->from)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--name, --requests, --shrink and --sequences need --import");
+        return kvb_refuse("--name, --requests, --shrink and --sequences need --import");
     if (!directory)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--import needs -o DIR");
+        return kvb_refuse("--import needs -o DIR");
     if (kvb_import_choose(import->from, &how.format, &file, why, sizeof why))
-        return kvb_complain("record", KVB_EXIT_USAGE, "--import: %s", why);
+        return kvb_refuse("--import: %s", why);
     const char *name = import->name ? import->name : how.format->name;
     if (!name_good(name))
         return name_complain();
     if ((size_t)snprintf(path, sizeof path, "%s/%s.jsonl", directory, name) >= sizeof path)
-        return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", directory, strerror(ENAMETOOLONG));
+        return kvb_refuse("%s: %s", directory, strerror(ENAMETOOLONG));
 
     int exit_code = KVB_EXIT_OK;
     kvb_progress_start("record", 0);
@@ -491,8 +490,7 @@ static int import_all(settings *s)
     bool of_model = s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights ||
                     s->cache_name || s->kernel_name || s->model_name || s->check;
     if (s->import.from && of_model)
-        return kvb_complain(
-            "record", KVB_EXIT_USAGE,
+        return kvb_refuse(
             "--import plays no model: leave out --scenario, --check, --cache, --kernel, --model, --plugin, "
             "--weights, --config and --save-weights");
     return import_run(&s->import, s->directory, s->seed, s->format);
@@ -549,23 +547,21 @@ static int engine_read(settings *s, kvb_engine_history *history)
     char why[512];
     if (!e->name || strcmp(e->name, "llama") != 0)
         return e->name ? kvb_unknown("record", "--engine: no engine", e->name, "llama")
-                       : kvb_complain("record", KVB_EXIT_USAGE,
-                                      "--lib, --family, --script, --kv, --flash, --layers and "
-                                      "--heads need --engine llama");
+                       : kvb_refuse("--lib, --family, --script, --kv, --flash, --layers and "
+                                    "--heads need --engine llama");
     if (s->import.from || s->import.requests || s->import.shrink || s->import.sequences || s->plugins.n || s->weights ||
         s->config || s->save_weights || s->cache_name || s->kernel_name || s->check)
-        return kvb_complain("record", KVB_EXIT_USAGE,
-                            "--engine plays no model of this program: leave out --check, --cache, --kernel, --plugin, "
-                            "--weights, --config, --save-weights and --import");
+        return kvb_refuse("--engine plays no model of this program: leave out --check, --cache, --kernel, --plugin, "
+                          "--weights, --config, --save-weights and --import");
     if (!s->directory)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--engine needs -o DIR");
+        return kvb_refuse("--engine needs -o DIR");
     if ((e->family && s->model_name) || (e->script && s->scenario_names.n) || s->scenario_names.n > 1)
-        return kvb_complain("record", KVB_EXIT_USAGE, "--engine plays one history, by one model: %s",
-                            e->family && s->model_name ? "--family or --model" : "--script or one --scenario");
+        return kvb_refuse("--engine plays one history, by one model: %s",
+                          e->family && s->model_name ? "--family or --model" : "--script or one --scenario");
     if (s->scenario_names.n)
         return kvb_engine_history_find("record", s->scenario_names.at[0], history);
     if (kvb_engine_history_parse(e->script ? e->script : ENGINE_HISTORY, history, why, sizeof why))
-        return kvb_complain("record", KVB_EXIT_USAGE, "--script: %s", why);
+        return kvb_refuse("--script: %s", why);
     return -1;
 }
 
@@ -594,7 +590,7 @@ static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history 
         code = name_complain();
     code = code < 0 ? model_open(s, &m) : code;
     if (code < 0 && mkdir(s->directory, 0777) && errno != EEXIST)
-        code = kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
+        code = kvb_refuse("%s: %s", s->directory, strerror(errno));
     if (code < 0) {
         *r = (kvb_engine_recording){.config = {.lib = e->lib ? e->lib : KVB_ENGINE_LIB,
                                                .model = m.path,
@@ -613,7 +609,7 @@ static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history 
         if (error)
             code = kvb_complain("record", KVB_EXIT_MACHINE, "no child process: %s", strerror(-error));
         else if (r->error)
-            code = kvb_complain("record", r->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", r->why);
+            code = kvb_fail(r->error, r->why);
         else
             code = engine_row_print(r, s->format);
     }
@@ -643,7 +639,7 @@ static int weights_open(const settings *s, kvb_weights **weights)
     int err = s->weights ? kvb_weights_load(s->weights, s->config, weights, why, sizeof why)
                          : kvb_weights_open(&kvb_model_config_default, weights, why, sizeof why);
     if (err)
-        return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     if (!s->weights)
         kvb_weights_seed(*weights, s->seed);
     return KVB_EXIT_OK;
@@ -677,7 +673,7 @@ static int record_run(void *typed, int argc, char **argv)
     if (!s->save_weights)
         exit_code = s->check ? check_all(s, &live) : record_all(s, &live);
     else if (kvb_weights_save(weights, s->save_weights, why, sizeof why))
-        exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+        exit_code = kvb_refuse("%s", why);
 out:
     kvb_weights_close(weights);
     kvb_sized_model_free(s->model);

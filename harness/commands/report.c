@@ -69,7 +69,7 @@ static int comparison_write(const kvb_result_file *base, const kvb_result_file *
                                      .no_time = strcmp(machine[0], machine[1]) ? "another machine" : NULL};
     int error = kvb_compare(&how, &c, why, sizeof why);
     if (error)
-        return kvb_complain("report", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
+        return kvb_fail(error, why);
     kvb_compare_view view = {.format = KVB_TABLE_JSON};
     error = kvb_comparison_print(c, &view, out);
     kvb_comparison_free(c);
@@ -100,7 +100,7 @@ static int files_check(const report *r, FILE *comparison)
     for (size_t i = 0; i < r->files.n && !code; i++) {
         kvb_result_file *file = NULL;
         if (kvb_result_load(r->files.at[i], &file, why, sizeof why))
-            code = kvb_complain("report", KVB_EXIT_USAGE, "%s", why);
+            code = kvb_refuse("%s", why);
         else if (r->files.n == 2)
             files[i] = file;
         else
@@ -166,8 +166,7 @@ static int report_make(const report *r, FILE *comparison)
     if (!folder || asprintf(&script, "%s/report.py", folder) < 0)
         code = kvb_complain("report", KVB_EXIT_MACHINE, "no memory");
     else if (access(script, R_OK))
-        code = kvb_complain("report", KVB_EXIT_USAGE, "%s: %s; say where the plots are with --plots FOLDER", script,
-                            strerror(errno));
+        code = kvb_refuse("%s: %s; say where the plots are with --plots FOLDER", script, strerror(errno));
     else
         code = script_run(r, script, comparison);
     free(script);
@@ -180,15 +179,14 @@ static int report_run(void *typed, int argc, char **argv)
     const report *r = typed;
     (void)argc, (void)argv;
     if (!r->files.n)
-        return kvb_complain("report", KVB_EXIT_USAGE, "name a result file; see --help");
+        return kvb_refuse("name a result file; see --help");
     FILE *comparison = tmpfile();
     if (!comparison)
         return kvb_complain("report", KVB_EXIT_MACHINE, "no temporary file: %s", strerror(errno));
     const bool machines = is_of_machines(r->files.at[0]);
     int code = !machines ? files_check(r, comparison)
                : r->files.n > 1 || r->pictures
-                   ? kvb_complain("report", KVB_EXIT_USAGE, "%s: records of machines make a page by themselves",
-                                  r->files.at[0])
+                   ? kvb_refuse("%s: records of machines make a page by themselves", r->files.at[0])
                    : KVB_EXIT_OK;
     if (!code)
         code = report_make(r, comparison);

@@ -199,10 +199,9 @@ static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_
     const bool alone = r->suite->n_parts == 0, named = w->workloads.n || w->caches.n || w->pools.n || w->values.n;
     calls->n = 0;
     if (!r->suite->calls || r->counts || (named && !alone))
-        return r->call ? kvb_complain("run", KVB_EXIT_USAGE, "--call needs a suite of single calls: --suite calls") : 0;
+        return r->call ? kvb_refuse("--call needs a suite of single calls: --suite calls") : 0;
     if (named)
-        return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
+        return kvb_refuse("--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
     bool has[2];
     kinds_of_call(r, registry, has);
     for (int scans = 0; scans < 2; scans++) {
@@ -533,10 +532,9 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
 {
     const kvb_words inputs[] = {r->plugins, r->words.workloads};
     if (r->resume && kvb_resume_open(r->output, manifest, inputs, 2, &r->kept, &r->writer, r->why, r->why_bytes))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--resume: %s", r->why);
+        return kvb_refuse("--resume: %s", r->why);
     if (r->kept && (r->writer ? r->kept->n > total : r->kept->n != total))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--resume: %s holds %zu combinations, this run has %zu", r->output,
-                            r->kept->n, total);
+        return kvb_refuse("--resume: %s holds %zu combinations, this run has %zu", r->output, r->kept->n, total);
     for (size_t i = 0; r->kept && i < r->kept->n; i++)
         if (result_keep(r, &r->kept->results[i]))
             return kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
@@ -548,9 +546,8 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
         kvb_progress_now("measuring the machine");
         kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
     }
-    return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes)
-               ? kvb_complain("run", KVB_EXIT_USAGE, "%s", r->why)
-               : KVB_EXIT_OK;
+    return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes) ? kvb_refuse("%s", r->why)
+                                                                                    : KVB_EXIT_OK;
 }
 
 static int measured_take(void *ctx, const kvb_result *result)
@@ -626,7 +623,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     r->why_bytes = sizeof why;
     code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
     if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why))
-        code = kvb_complain("run", KVB_EXIT_USAGE, "%s", why);
+        code = kvb_refuse("%s", why);
     if (!code && !r->check)
         kvb_busy_note(&manifest.host);
     kvb_stop_catch();
@@ -657,12 +654,11 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
 static int coverage_choose(run *r)
 {
     if (r->knobs.pairs && r->product)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--set pairs or --product, not both");
+        return kvb_refuse("--set pairs or --product, not both");
     if (r->jobs && !r->check)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--jobs needs --check: timed combinations run alone");
+        return kvb_refuse("--jobs needs --check: timed combinations run alone");
     if (r->check && (r->knobs.timeline || r->debug.dump) && r->jobs > 1)
-        return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--set timeline, --dump: written by one combination at a time: --jobs 1");
+        return kvb_refuse("--set timeline, --dump: written by one combination at a time: --jobs 1");
     r->by_pairs = r->knobs.pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
     r->overview = r->by_pairs && !r->check;
     r->check |= r->overview; /* pairs are not timed */
@@ -677,7 +673,7 @@ static bool positive_parse(const char *option, const char *text, double *number)
     double x = text ? strtod(text, &end) : 1;
     bool good = !*end && (float)x > 0 && x <= FLT_MAX;
     if (!good)
-        kvb_complain("run", KVB_EXIT_USAGE, "%s: expected a number above 0, found '%s'", option, text);
+        kvb_refuse("%s: expected a number above 0, found '%s'", option, text);
     else if (text)
         *number = x;
     return good;
@@ -691,7 +687,7 @@ static int model_choose(run *r)
     if (!r->model_name)
         return KVB_EXIT_OK;
     if (kvb_size_shape(r->model_name, &r->model, &shape, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--model: %s", why);
+        return kvb_refuse("--model: %s", why);
     kvb_trace_model_set(&shape);
     return KVB_EXIT_OK;
 }
@@ -720,15 +716,13 @@ static int options_check(run *r)
     if (!kvb_cache_state_parse(r->knobs.cache_state_name, &r->knobs.cache_state))
         return kvb_unknown("run", "--set cache-state: unknown state", r->knobs.cache_state_name, "natural, hot, cold");
     if (r->resume && !r->output)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--resume needs -o F.jsonl: the file to complete");
+        return kvb_refuse("--resume needs -o F.jsonl: the file to complete");
     if (r->resume && r->knobs.timeline)
-        return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--resume: what --set timeline=F.csv wrote before would be lost; go on without it");
+        return kvb_refuse("--resume: what --set timeline=F.csv wrote before would be lost; go on without it");
     if (kvb_shard_parse(r->shard_text, &r->shard, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
+        return kvb_refuse("--shard: %s", why);
     if (r->require_judged && r->shard.of > 1)
-        return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--require-judged needs a whole run: a shard may hold a witness alone");
+        return kvb_refuse("--require-judged needs a whole run: a shard may hold a witness alone");
     if (r->knobs.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--set cache-state=cold: %s", why);
     int code = kvb_cpu_mask_take("run", r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask);
@@ -769,17 +763,17 @@ static int debug_check(run *r, int argc, char **argv)
     run_debug *d = &r->debug;
     char why[512], text[4096] = "";
     if ((d->only_text || d->dump) && !r->check)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--only and --dump need --check: timed passes are whole");
+        return kvb_refuse("--only and --dump need --check: timed passes are whole");
     if (gdb && !d->only_text)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--set gdb needs --only: the call to stop at");
+        return kvb_refuse("--set gdb needs --only: the call to stop at");
     if (kvb_only_parse(d->only_text, &d->only, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--only: %s", why);
+        return kvb_refuse("--only: %s", why);
     if (d->dump && !gdb && kvb_dump_folder(d->dump, why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--dump: %s", why);
+        return kvb_refuse("--dump: %s", why);
     if (!gdb)
         return KVB_EXIT_OK;
     if (!gdb_words(argc, argv, text, sizeof text))
-        return kvb_complain("run", KVB_EXIT_USAGE, "--set gdb: the command is longer than %zu bytes", sizeof text);
+        return kvb_refuse("--set gdb: the command is longer than %zu bytes", sizeof text);
     puts(text + 1);
     return KVB_EXIT_OK;
 }

@@ -110,7 +110,7 @@ static int trace_show(const show *s, const char *path)
         (trace->header.tensors && kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))) {
         kvb_trace_free(trace);
         kvb_table_free(t);
-        return kvb_complain("show", KVB_EXIT_USAGE, "%s", t ? why : "no memory");
+        return kvb_refuse("%s", t ? why : "no memory");
     }
     for (size_t i = 0; i < trace->n_events; i++)
         count[trace->events[i].kind]++;
@@ -193,12 +193,12 @@ static int results_show(const show *s, const char *path)
     kvb_result_file *file;
     bool people = !s->exporter && kvb_table_is_for_people(s->format);
     if (!people && s->files.n > 1)
-        return kvb_complain("show", KVB_EXIT_USAGE, "%s: --format %s is one document, of one result file", path,
-                            s->exporter                  ? s->exporter->name
-                            : s->format == KVB_TABLE_CSV ? "csv"
-                                                         : "json");
+        return kvb_refuse("%s: --format %s is one document, of one result file", path,
+                          s->exporter                  ? s->exporter->name
+                          : s->format == KVB_TABLE_CSV ? "csv"
+                                                       : "json");
     if (kvb_result_load(path, &file, why, sizeof why))
-        return kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
+        return kvb_refuse("%s", why);
     if (!people && is_unfinished(path))
         kvb_complain("show", 0, "note: %s: the records of a run that is not finished", path);
     int error = people        ? results_print(s, path, file)
@@ -236,8 +236,7 @@ static int word_show(const show *s, const kvb_workloads *workloads, const char *
     if (is_results(path))
         return results_show(s, path);
     if (s->exporter)
-        return kvb_complain("show", KVB_EXIT_USAGE, "%s: a workload has no --format %s: table, md, csv or json", word,
-                            s->exporter->name);
+        return kvb_refuse("%s: a workload has no --format %s: table, md, csv or json", word, s->exporter->name);
     return trace_show(s, path);
 }
 
@@ -250,9 +249,9 @@ static int show_run(void *typed, int argc, char **argv)
     (void)argc, (void)argv;
     s->exporter = s->format > KVB_TABLE_JSON ? exporters[s->format - KVB_TABLE_JSON - 1] : NULL;
     if (!s->files.n)
-        code = kvb_complain("show", KVB_EXIT_USAGE, "name a workload or a file; see --help");
+        code = kvb_refuse("name a workload or a file; see --help");
     else if (kvb_workloads_find(s->folder, &workloads, why, sizeof why) && s->folder)
-        code = kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
+        code = kvb_refuse("%s", why);
     for (size_t i = 0; i < s->files.n && !code; i++)
         code = word_show(s, &workloads, s->files.at[i]);
     kvb_workloads_free(&workloads);

@@ -89,7 +89,7 @@ static int tune_run(void *typed, int argc, char **argv)
         return code;
     kvb_host_describe("", &machine);
     if (!t->output && kvb_tuning_path(&machine, usual))
-        return kvb_complain("tune", KVB_EXIT_USAGE, "neither XDG_CACHE_HOME nor HOME is set: say where with -o F.json");
+        return kvb_refuse("neither XDG_CACHE_HOME nor HOME is set: say where with -o F.json");
     const char *path = t->output ? t->output : usual;
     if (kvb_tuning_writable(path, why, sizeof why))
         return kvb_complain("tune", KVB_EXIT_MACHINE, "cannot be kept: %s", why);
