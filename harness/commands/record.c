@@ -2,6 +2,7 @@
 /* kvbench record: write workloads of the live model, imports and llama.cpp; check that no cache changes the tokens. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -233,25 +234,42 @@ static int settings_resolve(settings *s)
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
+/* Tokens of a pass of a speculative scenario; "-": it is none. */
+static void per_pass_text(const kvb_live_outcome *outcome, char text[24])
+{
+    snprintf(text, 24, outcome->rounds ? "%.2f" : "-", (double)outcome->spoken / outcome->rounds);
+}
+
+/* Reads DIRECTORY/NAME.jsonl back. An exit code. */
+static int written_load(const settings *s, const char *name, char path[PATH_MAX], kvb_trace **trace)
+{
+    char why[512];
+    snprintf(path, PATH_MAX, "%s/%s.jsonl", s->directory, name);
+    return kvb_trace_load(path, 0, trace, why, sizeof why)
+               ? kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why)
+               : KVB_EXIT_OK;
+}
+
+/* Makes the folder -o, if it is not there. An exit code. */
+static int directory_make(const settings *s)
+{
+    return mkdir(s->directory, 0777) && errno != EEXIST ? kvb_refuse("%s: %s", s->directory, strerror(errno))
+                                                        : KVB_EXIT_OK;
+}
+
 /* Plays a scenario, writes it, reads it back, adds its row. An exit code. */
 static int record_scenario(const settings *s, const kvb_scenario *scenario, const kvb_live_options *live,
                            kvb_table *table)
 {
-    char why[320], path[4096], per_pass[24] = "-";
+    char why[320], path[PATH_MAX], per_pass[24];
     kvb_live_outcome outcome;
     kvb_trace *trace = NULL;
-    int exit_code = KVB_EXIT_OK;
-    if (kvb_live_record(scenario, live, s->directory, &outcome, why, sizeof why)) {
-        exit_code = kvb_refuse("%s", why);
+    int exit_code = kvb_live_record(scenario, live, s->directory, &outcome, why, sizeof why)
+                        ? kvb_refuse("%s", why)
+                        : written_load(s, scenario->name, path, &trace);
+    if (exit_code)
         goto out;
-    }
-    snprintf(path, sizeof path, "%s/%s.jsonl", s->directory, scenario->name);
-    if (kvb_trace_load(path, 0, &trace, why, sizeof why)) {
-        exit_code = kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
-        goto out;
-    }
-    if (outcome.rounds)
-        snprintf(per_pass, sizeof per_pass, "%.2f", (double)outcome.spoken / outcome.rounds);
+    per_pass_text(&outcome, per_pass);
     kvb_table_put(table, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%u\t%zu\t%s\t%s", scenario->name, live->cache->name,
                   (uint64_t)trace->needs.events, (uint64_t)trace->needs.tokens, trace->needs.cells, outcome.n, per_pass,
                   path);
@@ -266,10 +284,10 @@ static int record_all(const settings *s, kvb_live_options *live)
     static const char *const headings[] = {"workload",         "cache", ">events", ">tokens", ">cells", ">generated",
                                            ">tokens per pass", "file",  NULL};
     char why[320];
-    if (mkdir(s->directory, 0777) && errno != EEXIST)
-        return kvb_refuse("%s: %s", s->directory, strerror(errno));
+    int exit_code = directory_make(s);
+    if (exit_code)
+        return exit_code;
     kvb_table *table = kvb_table_new(headings);
-    int exit_code = KVB_EXIT_OK;
     kvb_progress_start("record", s->n_scenarios);
     for (size_t i = 0; exit_code == KVB_EXIT_OK && i < s->n_scenarios; i++) {
         const kvb_scenario *scenario = s->scenarios[i];
@@ -294,15 +312,6 @@ static int record_all(const settings *s, kvb_live_options *live)
  * pools. Its tokens must be those of cache recompute, which keeps nothing. Tokens of speculative decoding must be those
  * of plain greedy decoding.
  */
-typedef struct live_check {
-    const kvb_weights *weights;
-    uint64_t seed;
-    const kvb_kernel *kernel;
-    const kvb_pool_type *pool;
-    const kvb_scenario *const *scenarios; /* ends with NULL */
-    const kvb_cache_type *const *caches;  /* ends with NULL */
-} live_check;
-
 static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
 {
     return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
@@ -313,10 +322,9 @@ static bool check_row_add(kvb_table *table, const kvb_scenario *scenario, const 
                           const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
                           const char *failure, const char *note)
 {
-    char per_pass[24] = "-";
+    char per_pass[24];
     bool same = !failure && equal(said, truth), as_greedy = !failure && (!greedy || equal(said, greedy));
-    if (said->rounds)
-        snprintf(per_pass, sizeof per_pass, "%.2f", (double)said->spoken / said->rounds);
+    per_pass_text(said, per_pass);
     kvb_table_put(table, "%s\t%s\t%zu\t%s\t%s\t%s\t%s", scenario->name, cache->name, said->n, same ? "yes" : "NO",
                   !greedy     ? "-"
                   : as_greedy ? "yes"
@@ -328,7 +336,9 @@ static bool check_row_add(kvb_table *table, const kvb_scenario *scenario, const 
     return same && as_greedy;
 }
 
-static int scenario_check(const live_check *check, const kvb_scenario *scenario, kvb_table *table)
+/* caches: that may play it, ends with NULL. Returns how many rows differ. */
+static int scenario_check(const kvb_live_options *live, const kvb_cache_type *const *caches,
+                          const kvb_scenario *scenario, kvb_table *table)
 {
     char why[256];
     /* The truth is a cache that keeps nothing; for scenarios that it cannot play, one that shares nothing. */
@@ -343,12 +353,8 @@ static int scenario_check(const live_check *check, const kvb_scenario *scenario,
         p++;
     const kvb_cache_type *plainest = plain[p].cache;
     const char *note = plain[p].note;
-    kvb_live_options play = {.weights = check->weights,
-                             .seed = check->seed,
-                             .cache = plainest,
-                             .pool = check->pool,
-                             .kernel = check->kernel,
-                             .scan = &kvb_kernel_scan_reference};
+    kvb_live_options play = *live;
+    play.cache = plainest;
     kvb_live_outcome truth, greedy = {0};
     int wrong = 0, err = kvb_live_play(scenario, &play, &truth, why, sizeof why);
     if (!err && scenario->greedy) {
@@ -358,7 +364,7 @@ static int scenario_check(const live_check *check, const kvb_scenario *scenario,
     const kvb_live_outcome *also = scenario->greedy ? &greedy : NULL;
     if (err)
         wrong = !check_row_add(table, scenario, plainest, &truth, &truth, also, why, NULL);
-    for (const kvb_cache_type *const *cache = check->caches; !err && *cache; cache++) {
+    for (const kvb_cache_type *const *cache = caches; !err && *cache; cache++) {
         if (!kvb_scenario_fits(scenario, *cache))
             continue;
         kvb_live_outcome said;
@@ -386,16 +392,10 @@ static int check_all(const settings *s, const kvb_live_options *live)
             any = any || kvb_scenario_fits(s->scenarios[i], *cache);
     if (!any)
         return kvb_refuse("--check: %s can do none of the scenarios", s->cache_name);
-    live_check check = {.weights = live->weights,
-                        .seed = s->seed,
-                        .kernel = live->kernel,
-                        .pool = live->pool,
-                        .scenarios = s->scenarios,
-                        .caches = caches};
     int wrong = 0;
     kvb_table *table = kvb_table_new(headings);
-    for (const kvb_scenario *const *scenario = check.scenarios; *scenario; scenario++)
-        wrong += scenario_check(&check, *scenario, table);
+    for (const kvb_scenario *const *scenario = s->scenarios; *scenario; scenario++)
+        wrong += scenario_check(live, caches, *scenario, table);
     const int code = kvb_printed("record", kvb_table_end(table, s->format, stdout));
     return code    ? code
            : wrong ? kvb_complain("record", KVB_EXIT_FAILED, "%d of the rows above differ", wrong)
@@ -424,23 +424,13 @@ static int name_complain(void)
         "--name: expected at most %d letters, digits, '-', '_' or '.', beginning with neither '-' nor '.'", MAX_NAME);
 }
 
-static int import_row_print(const char *name, const char *path, size_t requests, const kvb_import_outcome *outcome,
-                            const kvb_trace_needs *needs, kvb_table_format format)
+/* Writes NAME.jsonl and prints its row. An exit code. */
+static int import_run(const settings *s)
 {
     static const char *const headings[] = {"workload", ">requests", ">events", ">tokens", ">prompt",
                                            ">shared",  ">cells",    "file",    NULL};
-    kvb_progress_end();
-    kvb_table *table = kvb_table_new(headings);
-    kvb_table_put(table, "%s\t%zu\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s", name, requests,
-                  (uint64_t)needs->events, (uint64_t)needs->tokens, (uint64_t)outcome->prompt_tokens,
-                  (uint64_t)outcome->shared_tokens, (uint64_t)needs->cells, path);
-    return kvb_printed("record", kvb_table_end(table, format, stdout));
-}
-
-/* Writes directory/NAME.jsonl and prints its row. directory NULL: an error. An exit code. */
-static int import_run(const import_words *import, const char *directory, uint64_t seed, kvb_table_format format)
-{
-    char why[512], path[4096];
+    const import_words *import = &s->import;
+    char why[512], path[PATH_MAX];
     kvb_import_requests requests = {0};
     kvb_import_outcome outcome;
     kvb_trace *trace = NULL;
@@ -448,52 +438,46 @@ static int import_run(const import_words *import, const char *directory, uint64_
         .requests = import->requests ? (uint32_t)import->requests : DEFAULT_REQUESTS,
         .shrink = import->shrink ? (uint32_t)import->shrink : DEFAULT_SHRINK,
         .sequences = import->sequences ? (uint32_t)import->sequences : DEFAULT_SEQUENCES,
-        .seed = seed,
+        .seed = s->seed,
     };
     const char *file;
     if (!import->from)
         return kvb_refuse("--name, --requests, --shrink and --sequences need --import");
-    if (!directory)
+    if (s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights || s->cache_name ||
+        s->kernel_name || s->model_name || s->check)
+        return kvb_refuse("--import plays no model: leave out --scenario, --check, --cache, --kernel, --model, "
+                          "--plugin, --weights, --config and --save-weights");
+    if (!s->directory)
         return kvb_refuse("--import needs -o DIR");
     if (kvb_import_choose(import->from, &how.format, &file, why, sizeof why))
         return kvb_refuse("--import: %s", why);
     const char *name = import->name ? import->name : how.format->name;
     if (!name_good(name))
         return name_complain();
-    if ((size_t)snprintf(path, sizeof path, "%s/%s.jsonl", directory, name) >= sizeof path)
-        return kvb_refuse("%s: %s", directory, strerror(ENAMETOOLONG));
+    if ((size_t)snprintf(path, sizeof path, "%s/%s.jsonl", s->directory, name) >= sizeof path)
+        return kvb_refuse("%s: %s", s->directory, strerror(ENAMETOOLONG));
 
-    int exit_code = KVB_EXIT_OK;
     kvb_progress_start("record", 0);
     kvb_progress_now("importing %s", file);
     int err = kvb_import_read(file, &how, &requests, why, sizeof why);
-    if (!err && mkdir(directory, 0777) && errno != EEXIST) {
-        err = -errno;
-        snprintf(why, sizeof why, "%s: %s", directory, strerror(errno));
-    }
-    if (!err)
+    int code = err ? KVB_EXIT_OK : directory_make(s);
+    if (!err && !code)
         err = kvb_import_write(&requests, &how, name, path, &outcome, why, sizeof why);
     if (err)
-        exit_code = kvb_complain("record", err == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s", why);
-    else if (kvb_trace_load(path, 0, &trace, why, sizeof why))
-        exit_code = kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
-    else
-        exit_code = import_row_print(name, path, requests.n, &outcome, &trace->needs, format);
+        code = kvb_complain("record", err == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s", why);
+    code = code ? code : written_load(s, name, path, &trace);
+    kvb_progress_end();
+    if (!code) {
+        const kvb_trace_needs *needs = &trace->needs;
+        kvb_table *table = kvb_table_new(headings);
+        kvb_table_put(table, "%s\t%zu\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s", name,
+                      requests.n, (uint64_t)needs->events, (uint64_t)needs->tokens, (uint64_t)outcome.prompt_tokens,
+                      (uint64_t)outcome.shared_tokens, (uint64_t)needs->cells, path);
+        code = kvb_printed("record", kvb_table_end(table, s->format, stdout));
+    }
     kvb_trace_free(trace);
     kvb_import_requests_free(&requests);
-    return exit_code;
-}
-
-/* Runs imports. They play no model, so options of a model are errors. */
-static int import_all(settings *s)
-{
-    bool of_model = s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights ||
-                    s->cache_name || s->kernel_name || s->model_name || s->check;
-    if (s->import.from && of_model)
-        return kvb_refuse(
-            "--import plays no model: leave out --scenario, --check, --cache, --kernel, --model, --plugin, "
-            "--weights, --config and --save-weights");
-    return import_run(&s->import, s->directory, s->seed, s->format);
+    return code;
 }
 
 /* ---- --engine ---------------------------------------------------------------------------------------------------- */
@@ -565,19 +549,19 @@ static int engine_read(settings *s, kvb_engine_history *history)
     return -1;
 }
 
-static int engine_row_print(const kvb_engine_recording *r, kvb_table_format format)
+static int engine_row_print(const settings *s, const kvb_engine_recording *r)
 {
     static const char *const headings[] = {"workload", "model", "layers", ">events", ">tokens", "file", NULL};
-    char why[512], path[4200];
+    char path[PATH_MAX];
     kvb_trace *trace;
-    snprintf(path, sizeof path, "%s/%s.jsonl", r->directory, r->name);
-    if (kvb_trace_load(path, 0, &trace, why, sizeof why))
-        return kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
+    const int code = written_load(s, r->name, path, &trace);
+    if (code)
+        return code;
     kvb_table *table = kvb_table_new(headings);
     kvb_table_put(table, "%s\t%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%s", r->name, r->model, r->layers_taken,
                   (uint64_t)trace->needs.events, (uint64_t)trace->needs.tokens, path);
     kvb_trace_free(trace);
-    return kvb_printed("record", kvb_table_end(table, format, stdout));
+    return kvb_printed("record", kvb_table_end(table, s->format, stdout));
 }
 
 /* Records the history. r lies in shared memory. An exit code. */
@@ -589,9 +573,7 @@ static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history 
     if (code < 0 && s->import.name && !name_good(s->import.name))
         code = name_complain();
     code = code < 0 ? model_open(s, &m) : code;
-    if (code < 0 && mkdir(s->directory, 0777) && errno != EEXIST)
-        code = kvb_refuse("%s: %s", s->directory, strerror(errno));
-    if (code < 0) {
+    if (code < 0 && !(code = directory_make(s))) {
         *r = (kvb_engine_recording){.config = {.lib = e->lib ? e->lib : KVB_ENGINE_LIB,
                                                .model = m.path,
                                                .family = m.family,
@@ -611,7 +593,7 @@ static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history 
         else if (r->error)
             code = kvb_fail(r->error, r->why);
         else
-            code = engine_row_print(r, s->format);
+            code = engine_row_print(s, r);
     }
     if (m.fd >= 0)
         close(m.fd);
@@ -655,7 +637,7 @@ static int record_run(void *typed, int argc, char **argv)
     if (engine_asked(&s->engine))
         return engine_record(s);
     if (import_asked(&s->import))
-        return import_all(s);
+        return import_run(s);
     if (!s->directory)
         s->directory = "workloads/recorded";
     int exit_code = settings_resolve(s);
