@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -502,34 +503,12 @@ static void json_put(const char *text, FILE *out)
     putc('"', out);
 }
 
-static size_t digits(const char *text)
-{
-    return strspn(text, "0123456789");
-}
-
-/* Is text a number by the grammar of RFC 8259 (JSON)? */
 static bool is_number(const char *text)
 {
-    size_t whole;
-
-    text += *text == '-';
-    whole = digits(text);
-    if (whole == 0 || (whole > 1 && text[0] == '0'))
-        return false;
-    text += whole;
-    if (*text == '.') {
-        if (digits(++text) == 0)
-            return false;
-        text += digits(text);
-    }
-    if (*text == 'e' || *text == 'E') {
-        text++;
-        text += *text == '+' || *text == '-';
-        if (digits(text) == 0)
-            return false;
-        text += digits(text);
-    }
-    return *text == 0;
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
+    const bool is = json_is_number(value) && !strpbrk(text, " \t\r\n");
+    json_decref(value);
+    return is;
 }
 
 /* ---- whole tables -------------------------------------------------------------------------------------- */

@@ -267,12 +267,6 @@ static void failure_say(const section *s, const kvb_result *r)
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
 
-static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
-{
-    (void)ctx, (void)number, (void)names;
-    return 1;
-}
-
 /* Takes the result of a combination, or of a kernel's single calls. */
 static int result_take(void *ctx, const kvb_result *result)
 {
@@ -388,7 +382,6 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
                                      .jobs = kvb_cores(),
                                      .judged = &c->judged,
                                      .command = command,
-                                     .wants = combination_wanted,
                                      .take = result_take,
                                      .ctx = s};
         replay_begin(c, &suite.parts[i], command, sizeof command);

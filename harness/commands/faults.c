@@ -81,30 +81,35 @@ typedef struct spot {
     bool softcap, sinks, before_rope, sampled, alone, deterministic;
 } spot;
 
+static const struct {
+    const char *word;
+    size_t flag; /* its offset in a spot */
+} spot_flags[] = {{"softcap", offsetof(spot, softcap)},
+                  {"sinks", offsetof(spot, sinks)},
+                  {"before-rope", offsetof(spot, before_rope)},
+                  {"sampled", offsetof(spot, sampled)},
+                  {"alone", offsetof(spot, alone)},
+                  {"deterministic", offsetof(spot, deterministic)}};
+
 static void spot_parse(const char *where, spot *s)
 {
     size_t n = 0;
     *s = (spot){.threads = "1"};
     snprintf(s->words, sizeof s->words, "%s", where);
-    for (char *word = strtok(s->words, " "); word; word = strtok(NULL, " "))
+    for (char *word = strtok(s->words, " "); word; word = strtok(NULL, " ")) {
+        bool *flag = NULL;
+        for (size_t i = 0; i < sizeof spot_flags / sizeof *spot_flags && n == 4; i++)
+            if (!strcmp(word, spot_flags[i].word))
+                flag = (bool *)((char *)s + spot_flags[i].flag);
         if (n < 4)
             s->at[n++] = word;
-        else if (!strcmp(word, "softcap"))
-            s->softcap = true;
-        else if (!strcmp(word, "sinks"))
-            s->sinks = true;
-        else if (!strcmp(word, "before-rope"))
-            s->before_rope = true;
-        else if (!strcmp(word, "sampled"))
-            s->sampled = true;
-        else if (!strcmp(word, "alone"))
-            s->alone = true;
-        else if (!strcmp(word, "deterministic"))
-            s->deterministic = true;
+        else if (flag)
+            *flag = true;
         else if (strchr(word, '='))
             s->among = word;
         else
             s->threads = word;
+    }
     s->values = strchr(s->at[0], '@');
     if (s->values)
         *s->values++ = '\0';
@@ -132,14 +137,6 @@ static int result_take(void *ctx, const kvb_result *result)
     place *p = ctx;
     p->trials[p->taken++].result = *result;
     return 0;
-}
-
-static int all_wanted(void *ctx, size_t number, const kvb_result *names)
-{
-    (void)ctx;
-    (void)number;
-    (void)names;
-    return 1;
 }
 
 /* Called in the child: plants the trial's fault. */
@@ -204,7 +201,6 @@ static int place_judge(const faults *f, place *p, double seconds)
         .jobs = kvb_cores(),
         .enter = trial_enter,
         .enter_ctx = p,
-        .wants = all_wanted,
         .take = result_take,
         .ctx = p};
     if (!error)

@@ -625,7 +625,8 @@ static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
         if (!s->has[i])
             continue;
         combination_name(o, i, &names, why);
-        answer = o->wants(o->ctx, number++, &names);
+        answer = o->wants ? o->wants(o->ctx, number, &names) : 1;
+        number++;
         wanted[i] = answer > 0;
         *n += wanted[i];
     }

@@ -37,7 +37,7 @@ typedef struct kvb_matrix_options {
     const char *dump;         /* folder for the first failing call; NULL: none */
     const char *command;      /* beginning of the command that runs one combination (kvb_replay_begin); NULL: none */
     /* Is the combination with this number and these names to be run? 1 or 0; a negative return ends the run. Called for
-     * all combinations before the first one runs. */
+     * all combinations before the first one runs. NULL: all are. */
     int (*wants)(void *ctx, size_t number, const kvb_result *names);
     /* Receives each wanted combination's final result, in order. A negative return ends the run. */
     int (*take)(void *ctx, const kvb_result *result);
