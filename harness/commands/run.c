@@ -34,14 +34,15 @@
 #include "results/table.h"
 #include "workloads/files.h"
 
-/* --only and --dump, for finding a fault. */
-typedef struct run_debug {
-    const char *only_text, *dump;
-    kvb_only only;
-} run_debug;
+/* A kernel with single calls to judge: the face that attends, or the one that scans. */
+typedef struct called {
+    const kvb_registered *kernel;
+    bool scans;
+} called;
 
 typedef struct run {
-    const char *suite_name, *output, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name;
+    const char *suite_name, *output, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name, *only_text,
+        *dump;
     kvb_selection_words words;
     kvb_words plugins;
     kvb_knobs knobs;
@@ -49,15 +50,21 @@ typedef struct run {
     bool overview; /* a run by pairs: judge first, then measure kernels beside the machine's limit */
     bool product, check, counts, resume, all, require_judged;
     kvb_sized_model *model; /* of --model; freed by the owner */
-    run_debug debug;
+    kvb_only only;
     kvb_setting setting;
     const kvb_suite *suite;
     kvb_best best;
     kvb_table_format format;
     FILE *timeline;
     /* while running */
-    bool by_pairs;   /* not the product */
-    size_t left_out; /* combinations that could also run */
+    int argc;
+    char **argv;
+    kvb_registry registry;
+    kvb_selections selections;
+    called calls[2 * KVB_REGISTRY_MAX];
+    size_t n_calls, total; /* total: combinations of this run, with calls */
+    bool by_pairs;         /* not the product */
+    size_t left_out;       /* combinations that could also run */
     kvb_shard shard;
     kvb_result_file *kept; /* finished results of an earlier run; NULL: none */
     kvb_result_writer *writer;
@@ -65,16 +72,8 @@ typedef struct run {
     kvb_results results;
     kvb_judged_pools judged;
     size_t count[KVB_STATUSES];
-    char *why; /* of the writer */
-    size_t why_bytes;
+    char why[1024]; /* of the writer */
 } run;
-
-/* Kernels with single calls to judge. Initialised with zeros. */
-typedef struct kvb_run_calls {
-    const kvb_registered *kernels[2 * KVB_REGISTRY_MAX];
-    bool scans[2 * KVB_REGISTRY_MAX]; /* the kernel's face that scans, not the one that attends */
-    size_t n;
-} kvb_run_calls;
 
 /* The options of `kvbench run`. */
 static const kvb_option run_options[] = {
@@ -114,9 +113,9 @@ static const kvb_option run_options[] = {
     {"--seed", "N", "of the oracle's sample and of generated values; default: what the trace says",
      KVB_NUMBER(run, knobs.seed, 0, UINT64_MAX)},
     {"--only", "line=N,layer=N", "with --check: make and judge only these calls (event=N: counted from 0)",
-     KVB_TEXT(run, debug.only_text)},
+     KVB_TEXT(run, only_text)},
     {"--dump", "DIR", "with --check: the first failing call as safetensors, with a script that shows it",
-     KVB_TEXT(run, debug.dump)},
+     KVB_TEXT(run, dump)},
     KVB_OPTIONS_OF("how to measure"),
     {"--count", NULL, "as --check, and count the steps' instructions, reads, writes and misses, exactly (valgrind)",
      KVB_FLAG(run, counts)},
@@ -179,12 +178,12 @@ const kvb_command kvb_command_run = {
 
 /* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. If no kind has them, both
  * are true, and judging gives the reason. */
-static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2])
+static void kinds_of_call(const run *r, bool has[2])
 {
     kvb_attend_space attend;
     kvb_point point;
     char why[1024];
-    kvb_attend_space_make(registry, &attend);
+    kvb_attend_space_make(&r->registry, &attend);
     has[0] = !r->call || !kvb_point_parse(&attend.space, r->call, &point, why, sizeof why);
     has[1] = !r->call || !kvb_point_parse(&kvb_scan_space, r->call, &point, why, sizeof why);
     if (!has[0] && !has[1])
@@ -193,28 +192,27 @@ static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2
 
 /* Chooses the kernels for single calls. None if histories, caches, pools or values are named, or if the suite has no
  * calls. An exit code. */
-static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_calls *calls)
+static int run_calls_choose(run *r)
 {
+    const kvb_registry *registry = &r->registry;
     const kvb_selection_words *w = &r->words;
     const bool alone = r->suite->n_parts == 0, named = w->workloads.n || w->caches.n || w->pools.n || w->values.n;
-    calls->n = 0;
     if (!r->suite->calls || r->counts || (named && !alone))
         return r->call ? kvb_refuse("--call needs a suite of single calls: --suite calls") : 0;
     if (named)
         return kvb_refuse("--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
     bool has[2];
-    kinds_of_call(r, registry, has);
+    kinds_of_call(r, has);
     for (int scans = 0; scans < 2; scans++) {
         for (size_t i = 0; i < registry->n[KVB_KERNELS] && (has[scans] || w->kernels.n); i++) {
             const kvb_registered *k = &registry->at[KVB_KERNELS][i];
             const uint8_t layers = kvb_kernel_layers(k->definition);
-            calls->kernels[calls->n] = k;
-            calls->scans[calls->n] = scans;
-            calls->n += layers & (scans ? KVB_LAYERS_SCAN : KVB_LAYERS_ATTEND) &&
-                        kvb_words_match(&w->kernels, k->name) && !kvb_is_witness(k->definition);
+            r->calls[r->n_calls] = (called){k, scans};
+            r->n_calls += layers & (scans ? KVB_LAYERS_SCAN : KVB_LAYERS_ATTEND) &&
+                          kvb_words_match(&w->kernels, k->name) && !kvb_is_witness(k->definition);
         }
     }
-    if (alone && !calls->n) {
+    if (alone && !r->n_calls) {
         char known[1024];
         kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
         return kvb_unknown("run", "--kernel: unknown kernel", w->kernels.at[0], known);
@@ -252,41 +250,6 @@ int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_r
 static uint64_t calls_most(const run *r)
 {
     return r->knobs.calls ? r->knobs.calls : r->suite->calls;
-}
-
-/* Judges the chosen kernels' single calls. wants, take: as in kvb_matrix_options, with the run as ctx. first: number of
- * the first record. 0; -EINTR; -EINVAL or another negative errno with why. */
-static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
-                          char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
-                          int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes)
-{
-    char begin[KVB_REPLAY - 2 * KVB_NAME];
-    int error = 0;
-    kvb_replay_begin(&kvb_command_run, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
-    const kvb_calls_options options = {.call = r->call,
-                                       .most = calls_most(r),
-                                       .only_cheap = !r->knobs.calls && r->suite->by_pairs,
-                                       .random = r->knobs.random,
-                                       .seed = r->knobs.seed,
-                                       .seconds = (double)r->knobs.timeout,
-                                       .jobs = (uint32_t)r->jobs,
-                                       .command = begin + (*begin == ' ')};
-    for (size_t i = 0; i < calls->n && !error; i++) {
-        kvb_result result;
-        result_begin(calls->kernels[i], calls->scans[i], &result);
-        const int wanted = wants(r, first + i, &result);
-        if (wanted <= 0) {
-            error = wanted;
-            continue;
-        }
-        kvb_progress_now("calls of %s", result.kernel);
-        error = kvb_kernel_calls_judge(calls->kernels[i], calls->scans[i], registry, &options, &result, why, why_bytes);
-        if (!error && kvb_stopped)
-            error = -EINTR;
-        if (!error)
-            error = take(r, &result);
-    }
-    return error;
 }
 
 /* Is "axis" or "axis=value" in a list such as "softcap=30,5 out=f16"? */
@@ -399,7 +362,7 @@ static int result_take(void *ctx, const kvb_result *result)
     if (kept->status == KVB_STATUS_PASS || kept->status == KVB_STATUS_SKIP)
         kept->replay[0] = '\0';
     kvb_progress_step(kept->status == KVB_STATUS_PASS || kept->status == KVB_STATUS_SKIP);
-    return r->writer ? kvb_result_write(r->writer, kept, r->why, r->why_bytes) : 0;
+    return r->writer ? kvb_result_write(r->writer, kept, r->why, sizeof r->why) : 0;
 }
 
 /* Does this run have to run the combination: its shard has it, and no earlier run has finished it? */
@@ -408,7 +371,7 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
     run *r = ctx;
     if (!kvb_shard_has(r->shard, number))
         return 0;
-    int kept = kvb_resume_has(r->kept, number / r->shard.of, names, r->why, r->why_bytes);
+    int kept = kvb_resume_has(r->kept, number / r->shard.of, names, r->why, sizeof r->why);
     return kept < 0 ? kept : !kept;
 }
 
@@ -436,14 +399,14 @@ static int verdict(const run *r)
 }
 
 /* Prints rows and summary; the summary goes to stderr if stdout has rows for programs. */
-static int results_print(const run *r, const kvb_manifest *manifest, size_t total)
+static int results_print(const run *r, const kvb_manifest *manifest)
 {
     bool people = kvb_table_is_for_people(r->format);
     char coverage[160] = "", pools[256] = "";
     for (size_t i = 0; i < r->judged.n; i++)
         kvb_list_add(pools, sizeof pools, ", ", "%s", r->judged.at[i]->name);
     if (kvb_stopped)
-        snprintf(coverage, sizeof coverage, "stopped after %zu of %zu combinations", r->results.n, total);
+        snprintf(coverage, sizeof coverage, "stopped after %zu of %zu combinations", r->results.n, r->total);
     else if (r->by_pairs)
         snprintf(coverage, sizeof coverage,
                  "every pair of history, shape, cache, pool and kernel; %zu more combinations could run (--product)",
@@ -479,16 +442,50 @@ static int overview_end(const run *r, const char *program)
     return fflush(stdout) ? -EIO : 0;
 }
 
-/* Runs every part of the suite, then single calls. selections: [n] of the parts. Returns as kvb_matrix_run() does. */
-static int parts_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
-                     const kvb_registry *registry, size_t total, int argc, char **argv, char *why, size_t why_bytes)
+/* Judges the chosen kernels' single calls. first: number of the first record. Returns as kvb_matrix_run() does. */
+static int run_calls_make(run *r, size_t first, char *why, size_t why_bytes)
 {
+    char begin[KVB_REPLAY - 2 * KVB_NAME];
+    int error = 0;
+    kvb_replay_begin(&kvb_command_run, r->argc, r->argv, &kvb_suite_find("default")->parts[0], true, begin,
+                     sizeof begin);
+    const kvb_calls_options options = {.call = r->call,
+                                       .most = calls_most(r),
+                                       .only_cheap = !r->knobs.calls && r->suite->by_pairs,
+                                       .random = r->knobs.random,
+                                       .seed = r->knobs.seed,
+                                       .seconds = (double)r->knobs.timeout,
+                                       .jobs = (uint32_t)r->jobs,
+                                       .command = begin + (*begin == ' ')};
+    for (size_t i = 0; i < r->n_calls && !error; i++) {
+        const called *c = &r->calls[i];
+        kvb_result result;
+        result_begin(c->kernel, c->scans, &result);
+        const int wanted = combination_wanted(r, first + i, &result);
+        if (wanted <= 0) {
+            error = wanted;
+            continue;
+        }
+        kvb_progress_now("calls of %s", result.kernel);
+        error = kvb_kernel_calls_judge(c->kernel, c->scans, &r->registry, &options, &result, why, why_bytes);
+        if (!error && kvb_stopped)
+            error = -EINTR;
+        if (!error)
+            error = result_take(r, &result);
+    }
+    return error;
+}
+
+/* Runs every part of the suite, then single calls. Returns as kvb_matrix_run() does. */
+static int parts_run(run *r, char *why, size_t why_bytes)
+{
+    const kvb_selection *selections = r->selections.at;
     char command[KVB_REPLAY];
     size_t first = 0;
-    kvb_progress_start("run", total - r->results.n);
-    kvb_progress_weigh(calls->n, fmin((double)calls_most(r), PAIRS_CALLS) / CALLS_OF_REPLAY);
+    kvb_progress_start("run", r->total - r->results.n);
+    kvb_progress_weigh(r->n_calls, fmin((double)calls_most(r), PAIRS_CALLS) / CALLS_OF_REPLAY);
     int error = 0;
-    for (size_t i = 0; i < n && !error; i++) {
+    for (size_t i = 0; i < r->selections.n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
         kvb_knobs knobs = r->knobs;
         knobs.oracle_pairs = knobs.oracle_pairs ? knobs.oracle_pairs : part->oracle_pairs;
@@ -507,58 +504,58 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
             .timeline = r->timeline,
             .command = command,
-            .judged = r->debug.only_text || r->counts ? NULL : &r->judged,
-            .only = r->debug.only_text ? &r->debug.only : NULL,
-            .dump = r->debug.dump,
+            .judged = r->only_text || r->counts ? NULL : &r->judged,
+            .only = r->only_text ? &r->only : NULL,
+            .dump = r->dump,
             .wants = combination_wanted,
             .take = result_take,
             .ctx = r,
         };
-        kvb_replay_begin(&kvb_command_run, argc, argv, part, r->check, command, sizeof command);
+        kvb_replay_begin(&kvb_command_run, r->argc, r->argv, part, r->check, command, sizeof command);
         first += selections[i].n_has;
         if (selections[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
     if (!error)
-        error = run_calls_make(r, calls, registry, first, argc, argv, combination_wanted, result_take, why, why_bytes);
+        error = run_calls_make(r, first, why, why_bytes);
     kvb_progress_end();
     if (error == -EINTR)
-        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->results.n, total);
+        snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->results.n, r->total);
     return error;
 }
 
 /* Opens the file of records, new or left by an earlier run. An exit code. */
-static int output_open(run *r, const kvb_selection *selections, size_t total, kvb_manifest *manifest)
+static int output_open(run *r, kvb_manifest *manifest)
 {
     const kvb_words inputs[] = {r->plugins, r->words.workloads};
-    if (r->resume && kvb_resume_open(r->output, manifest, inputs, 2, &r->kept, &r->writer, r->why, r->why_bytes))
+    if (r->resume && kvb_resume_open(r->output, manifest, inputs, 2, &r->kept, &r->writer, r->why, sizeof r->why))
         return kvb_refuse("--resume: %s", r->why);
-    if (r->kept && (r->writer ? r->kept->n > total : r->kept->n != total))
-        return kvb_refuse("--resume: %s holds %zu combinations, this run has %zu", r->output, r->kept->n, total);
+    if (r->kept && (r->writer ? r->kept->n > r->total : r->kept->n != r->total))
+        return kvb_refuse("--resume: %s holds %zu combinations, this run has %zu", r->output, r->kept->n, r->total);
     for (size_t i = 0; r->kept && i < r->kept->n; i++)
         if (result_keep(r, &r->kept->results[i]))
             return kvb_complain("run", KVB_EXIT_MACHINE, "no memory");
     if (r->kept)
         return kvb_complain("run", KVB_EXIT_OK, "note: %zu of %zu combinations were finished before", r->results.n,
-                            total);
+                            r->total);
     if (!r->knobs.no_machine && (r->knobs.machine || !r->check) &&
-        (r->knobs.machine || total >= MACHINE_COMBINATIONS)) {
+        (r->knobs.machine || r->total >= MACHINE_COMBINATIONS)) {
         kvb_progress_now("measuring the machine");
-        kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
+        kvb_profile_record(r->selections.at[0].threads, (uint32_t)r->selections.at[0].n_threads, manifest);
     }
-    return kvb_result_create(r->output, manifest, &r->writer, r->why, r->why_bytes) ? kvb_refuse("%s", r->why)
-                                                                                    : KVB_EXIT_OK;
+    return kvb_result_create(r->output, manifest, &r->writer, r->why, sizeof r->why) ? kvb_refuse("%s", r->why)
+                                                                                     : KVB_EXIT_OK;
 }
 
 static int measured_take(void *ctx, const kvb_result *result)
 {
-    const run *r = ctx;
-    return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
+    run *r = ctx;
+    return r->writer ? kvb_result_write(r->writer, result, r->why, sizeof r->why) : 0;
 }
 
 /* After a run by pairs: prints what is right, then measures how fast kernels are. Pairs are not timed, as any two of
  * them differ in more than one thing. */
-static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest *manifest)
+static int overview_run(run *r, const kvb_manifest *manifest)
 {
     const kvb_summary summary = {.path = r->output};
     const size_t ran = r->results.n - r->count[KVB_STATUS_SKIP];
@@ -567,15 +564,16 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     if (error || ran != r->count[KVB_STATUS_PASS])
         return error;
     printf("\nfast?   ");
-    if (kvb_bench_overview(registry, &r->words.kernels, r->model_name, manifest, measured_take, r) == KVB_EXIT_MACHINE)
+    if (kvb_bench_overview(&r->registry, &r->words.kernels, r->model_name, manifest, measured_take, r) ==
+        KVB_EXIT_MACHINE)
         return -EIO;
     kvb_caches caches = {.n = 0};
     const char *only = KVB_CACHES_SESSION;
-    const kvb_caches_options o = {.registry = registry, .histories = {&only, 1}, .threads = 1, .untimed = true};
+    const kvb_caches_options o = {.registry = &r->registry, .histories = {&only, 1}, .threads = 1, .untimed = true};
     kvb_trace_model_set(NULL); /* the session has its own model */
     kvb_progress_start("run", 0);
     kvb_progress_now("caches over an agent's session");
-    error = kvb_stopped ? -EINTR : kvb_caches_measure(&o, &caches, r->why, r->why_bytes);
+    error = kvb_stopped ? -EINTR : kvb_caches_measure(&o, &caches, r->why, sizeof r->why);
     kvb_progress_end();
     if (!error)
         kvb_caches_small_print(&caches, stdout);
@@ -591,18 +589,16 @@ static int output_close(run *r, int error, const char **kept)
     *kept = r->writer && r->results.n ? "; what is finished is kept: the same command with --resume runs the rest" : "";
     if (!r->writer)
         return error;
-    int closed = kvb_result_close(r->writer, !error, r->why, r->why_bytes);
+    int closed = kvb_result_close(r->writer, !error, r->why, sizeof r->why);
     r->writer = NULL;
     return error ? error : closed;
 }
 
 /* Runs the selections: opens files, runs, prints. An exit code. */
-static int selections_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
-                          const kvb_registry *registry, int argc, char **argv)
+static int selections_run(run *r)
 {
-    char why[1024] = "", late[512] = "";
+    char late[512] = "";
     const char *kept;
-    size_t total = 0;
     kvb_manifest manifest = {.seed = r->knobs.seed};
     kvb_host_describe("", &manifest);
     const kvb_tuning_choice tuning = {
@@ -613,40 +609,40 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
     if (r->shard.of > 1)
         snprintf(manifest.shard, sizeof manifest.shard, "%u/%u", r->shard.index + 1, r->shard.of);
-    kvb_command_text(argc, argv, manifest.command, sizeof manifest.command);
-    for (size_t i = 0; i < n; i++) {
-        total += selections[i].n_has;
-        r->left_out += selections[i].n_left_out;
+    kvb_command_text(r->argc, r->argv, manifest.command, sizeof manifest.command);
+    r->total = r->n_calls;
+    for (size_t i = 0; i < r->selections.n; i++) {
+        r->total += r->selections.at[i].n_has;
+        r->left_out += r->selections.at[i].n_left_out;
     }
-    total = kvb_shard_count(r->shard, total + calls->n);
-    r->why = why;
-    r->why_bytes = sizeof why;
-    code = r->output ? output_open(r, selections, total, &manifest) : KVB_EXIT_OK;
-    if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, why, sizeof why))
-        code = kvb_refuse("%s", why);
+    r->total = kvb_shard_count(r->shard, r->total);
+    code = r->output ? output_open(r, &manifest) : KVB_EXIT_OK;
+    if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, r->why, sizeof r->why))
+        code = kvb_refuse("%s", r->why);
     if (!code && !r->check)
         kvb_busy_note(&manifest.host);
     kvb_stop_catch();
-    int error = code ? -ECANCELED : parts_run(r, selections, n, calls, registry, total, argc, argv, late, sizeof late);
+    int error = code ? -ECANCELED : parts_run(r, late, sizeof late);
     const bool overview = r->overview && r->format == KVB_TABLE_TEXT && r->shard.of == 1 && !error && asked_ran(r);
     if (overview)
-        error = overview_run(r, registry, &manifest);
+        error = overview_run(r, &manifest);
     error = output_close(r, error, &kept);
-    int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, why, sizeof why);
+    int exported =
+        kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, r->why, sizeof r->why);
     if (code)
         return code;
     error = error ? error : exported;
     if (error == -EINTR) {
-        if (results_print(r, &manifest, total) || fflush(stdout))
+        if (results_print(r, &manifest) || fflush(stdout))
             kept = "; nothing could be printed";
         kvb_complain("run", 0, "%s%s", late, *kept ? kept : "; nothing was written");
         kvb_stop_die();
     }
     if (error)
-        return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
-                            error == -EINVAL ? "" : kept);
+        return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s",
+                            *r->why ? r->why : late, error == -EINVAL ? "" : kept);
     int printed = kvb_printed("run", overview && !r->all ? overview_end(r, program_invocation_name)
-                                                         : results_print(r, &manifest, total));
+                                                         : results_print(r, &manifest));
     return printed ? printed : verdict(r);
 }
 
@@ -657,12 +653,12 @@ static int coverage_choose(run *r)
         return kvb_refuse("--set pairs or --product, not both");
     if (r->jobs && !r->check)
         return kvb_refuse("--jobs needs --check: timed combinations run alone");
-    if (r->check && (r->knobs.timeline || r->debug.dump) && r->jobs > 1)
+    if (r->check && (r->knobs.timeline || r->dump) && r->jobs > 1)
         return kvb_refuse("--set timeline, --dump: written by one combination at a time: --jobs 1");
     r->by_pairs = r->knobs.pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
     r->overview = r->by_pairs && !r->check;
     r->check |= r->overview; /* pairs are not timed */
-    r->jobs = r->jobs ? r->jobs : r->knobs.timeline || r->debug.dump ? 1 : kvb_cores();
+    r->jobs = r->jobs ? r->jobs : r->knobs.timeline || r->dump ? 1 : kvb_cores();
     return KVB_EXIT_OK;
 }
 
@@ -731,8 +727,8 @@ static int options_check(run *r)
     return code ? code : kvb_counters_admit("run", &r->knobs.events);
 }
 
-/* Appends the command line that stops at kvb_only_stop() in gdb: argv [argc] of `kvbench run`. False: no room. */
-static bool gdb_words(int argc, char **argv, char *text, size_t bytes)
+/* Appends the command line that stops at kvb_only_stop() in gdb. False: no room. */
+static bool gdb_words(const run *r, char *text, size_t bytes)
 {
     static const char *const first[] = {"gdb",
                                         "-ex",
@@ -750,61 +746,59 @@ static bool gdb_words(int argc, char **argv, char *text, size_t bytes)
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         fits &= kvb_shell_add(text, bytes, first[i]);
     fits &= kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
-            kvb_command_without(&kvb_command_run, without, argc, argv, text, bytes);
+            kvb_command_without(&kvb_command_run, without, r->argc, r->argv, text, bytes);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         fits &= kvb_shell_add(text, bytes, last[i]);
     return fits;
 }
 
 /* Checks --only and --dump; makes the folder of --dump. Knob gdb: prints the command; nothing runs. An exit code. */
-static int debug_check(run *r, int argc, char **argv)
+static int debug_check(run *r)
 {
     const bool gdb = r->knobs.gdb;
-    run_debug *d = &r->debug;
     char why[512], text[4096] = "";
-    if ((d->only_text || d->dump) && !r->check)
+    if ((r->only_text || r->dump) && !r->check)
         return kvb_refuse("--only and --dump need --check: timed passes are whole");
-    if (gdb && !d->only_text)
+    if (gdb && !r->only_text)
         return kvb_refuse("--set gdb needs --only: the call to stop at");
-    if (kvb_only_parse(d->only_text, &d->only, why, sizeof why))
+    if (kvb_only_parse(r->only_text, &r->only, why, sizeof why))
         return kvb_refuse("--only: %s", why);
-    if (d->dump && !gdb && kvb_dump_folder(d->dump, why, sizeof why))
+    if (r->dump && !gdb && kvb_dump_folder(r->dump, why, sizeof why))
         return kvb_refuse("--dump: %s", why);
     if (!gdb)
         return KVB_EXIT_OK;
-    if (!gdb_words(argc, argv, text, sizeof text))
+    if (!gdb_words(r, text, sizeof text))
         return kvb_refuse("--set gdb: the command is longer than %zu bytes", sizeof text);
     puts(text + 1);
     return KVB_EXIT_OK;
 }
 
 /* Axes of settings without a typed option: a run by pairs chooses their values. */
-static uint32_t axes_open(int argc, char **argv)
+static uint32_t axes_open(const run *r)
 {
     uint32_t open = 0;
     for (size_t a = 0; a < KVB_SETTING_AXES; a++)
-        open |= kvb_command_has(&kvb_command_run, kvb_setting_axes[a].option, argc, argv) ? 0 : UINT32_C(1) << a;
+        open |= kvb_command_has(&kvb_command_run, kvb_setting_axes[a].option, r->argc, r->argv) ? 0 : UINT32_C(1) << a;
     return open;
 }
 
 static int run_run(void *typed, int argc, char **argv)
 {
     run *r = typed;
-    static kvb_registry registry;
-    static kvb_run_calls calls;
-    kvb_selections selections = {.n = 0};
     char why[1536] = "";
+    r->argc = argc;
+    r->argv = argv;
     int code = options_check(r);
     if (!code)
-        code = debug_check(r, argc, argv);
+        code = debug_check(r);
     if (!code && r->counts)
         code = kvb_count_start(argv, r->words.threads.at);
     if (code || r->knobs.gdb)
         goto out;
     code = KVB_EXIT_USAGE;
-    kvb_registry_init(&registry);
-    if (kvb_registry_load_all(&registry, &r->plugins, why, sizeof why) ||
-        kvb_best_prepare(&r->best, &r->words.kernels, r->best_path, &registry, why, sizeof why)) {
+    kvb_registry_init(&r->registry);
+    if (kvb_registry_load_all(&r->registry, &r->plugins, why, sizeof why) ||
+        kvb_best_prepare(&r->best, &r->words.kernels, r->best_path, &r->registry, why, sizeof why)) {
         kvb_complain("run", code, "%s", why);
         goto out;
     }
@@ -812,22 +806,22 @@ static int run_run(void *typed, int argc, char **argv)
     const kvb_pairs_options pairs = {.capacity = (uint32_t)r->knobs.capacity,
                                      .max_pairs = r->knobs.max_pairs,
                                      .setting = r->setting,
-                                     .axes = r->check && !r->counts ? axes_open(argc, argv) : 0,
+                                     .axes = r->check && !r->counts ? axes_open(r) : 0,
                                      .no_staging = r->knobs.no_staging,
                                      .seconds = (double)r->knobs.timeout};
     const kvb_selections_options select = {.words = &r->words,
                                            .suite = r->suite,
-                                           .registry = &registry,
+                                           .registry = &r->registry,
                                            .folder = r->knobs.workloads,
                                            .oversubscribe = r->knobs.oversubscribe,
                                            .no_staging = r->knobs.no_staging,
                                            .pairs = r->by_pairs ? &pairs : NULL};
-    r->words.witness = r->knobs.no_witness               ? KVB_WITNESS_NONE
-                       : r->counts || r->debug.only_text ? KVB_WITNESS_NAMED
-                                                         : KVB_WITNESS_BESIDE;
+    r->words.witness = r->knobs.no_witness         ? KVB_WITNESS_NONE
+                       : r->counts || r->only_text ? KVB_WITNESS_NAMED
+                                                   : KVB_WITNESS_BESIDE;
     kvb_progress_start("run", 0);
     kvb_progress_now("choosing combinations");
-    int selected = kvb_selections_make(&select, &selections, why, sizeof why);
+    int selected = kvb_selections_make(&select, &r->selections, why, sizeof why);
     if (selected) {
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);
         goto out;
@@ -836,15 +830,15 @@ static int run_run(void *typed, int argc, char **argv)
         kvb_complain("run", code, "%s: %s", r->knobs.timeline, strerror(errno));
         goto out;
     }
-    code = run_calls_choose(r, &registry, &calls);
+    code = run_calls_choose(r);
     if (!code)
-        code = selections_run(r, selections.at, selections.n, &calls, &registry, argc, argv);
+        code = selections_run(r);
     if (!code)
         code = run_calls_require(r);
     if (r->timeline && fclose(r->timeline))
         code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r->knobs.timeline, strerror(errno));
 out:
-    kvb_selections_free(&selections);
+    kvb_selections_free(&r->selections);
     kvb_best_close(&r->best);
     kvb_sized_model_free(r->model);
     free(r->results.at);
