@@ -26,33 +26,40 @@ void kvb_thresholds_init(kvb_thresholds *thresholds)
                                    .confidence = KVB_CONFIDENCE};
 }
 
-/* Reads a limit of 0 .. 10; time: above 0, as no run could meet 0. */
-static bool limit_read(kvb_limit limit, const json_t *value, double *number)
+/* Reads the limits of the file or of a pattern: 0 .. 10, or null; time above 0, as no run could meet 0. others: keys of
+ * it that are no limits. 0, or -EINVAL with why. */
+static int limits_read(json_t *object, const char *const others[3], const char *known, double limit[KVB_LIMITS],
+                       char *why, size_t why_bytes)
 {
-    *number = json_is_null(value) ? INFINITY : json_number_value(value);
-    if (json_is_null(value))
-        return true;
-    return json_is_number(value) && *number >= (limit == KVB_LIMIT_TIME ? 0.001 : 0) && *number <= 10;
-}
+    const char *key;
+    json_t *value;
 
-/* Reads one key of the file or of a pattern. 0; -ENOENT if it is not a limit; -EINVAL with why. */
-static int key_read(const char *key, const json_t *value, double limit[KVB_LIMITS], char *why, size_t why_bytes)
-{
-    for (kvb_limit i = 0; i < KVB_LIMITS; i++) {
-        if (strcmp(key, limit_names[i]) != 0)
+    json_object_foreach(object, key, value)
+    {
+        const double number = json_is_null(value) ? INFINITY : json_number_value(value);
+        kvb_limit l = 0;
+        size_t i = 0;
+
+        while (i < 3 && strcmp(key, others[i]) != 0)
+            i++;
+        if (i < 3)
             continue;
-        if (limit_read(i, value, &limit[i]))
-            return 0;
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected a number of %s .. 10 (0.05 is 5 %%), or null", key,
-                           i == KVB_LIMIT_TIME ? "0.001" : "0");
+        while (l < KVB_LIMITS && strcmp(key, limit_names[l]) != 0)
+            l++;
+        if (l == KVB_LIMITS)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: unknown key; known: %s", key, known);
+        const bool of_time = l == KVB_LIMIT_TIME;
+        if (!json_is_null(value) && !(json_is_number(value) && number >= (of_time ? 0.001 : 0) && number <= 10))
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected a number of %s .. 10 (0.05 is 5 %%), or null",
+                               key, of_time ? "0.001" : "0");
+        limit[l] = number;
     }
-    return -ENOENT;
+    return 0;
 }
 
 static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *why, size_t why_bytes)
 {
-    const char *key, *match = json_string_value(json_object_get(object, "match"));
-    json_t *value;
+    const char *match = json_string_value(json_object_get(object, "match"));
 
     if (!match || !*match || strlen(match) >= sizeof pattern->match)
         return kvb_why_set(-EINVAL, why, why_bytes,
@@ -60,64 +67,31 @@ static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *wh
     strcpy(pattern->match, match);
     for (kvb_limit i = 0; i < KVB_LIMITS; i++)
         pattern->limit[i] = NAN;
-    json_object_foreach(object, key, value)
-    {
-        int error = strcmp(key, "match") == 0 ? 0 : key_read(key, value, pattern->limit, why, why_bytes);
-
-        if (error == -ENOENT)
-            snprintf(why, why_bytes, "%s: unknown key; known: match, time, memory, bytes, rho, counts, misses", key);
-        if (error)
-            return -EINVAL;
-    }
-    return 0;
-}
-
-static int patterns_read(const json_t *list, kvb_thresholds *thresholds, char *why, size_t why_bytes)
-{
-    if (!json_is_array(list) || json_array_size(list) > KVB_THRESHOLD_PATTERNS)
-        return kvb_why_set(-EINVAL, why, why_bytes, "patterns: expected a list of at most %u", KVB_THRESHOLD_PATTERNS);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        char what[256];
-
-        if (pattern_read(json_array_get(list, i), &thresholds->patterns[i], what, sizeof what))
-            return kvb_why_set(-EINVAL, why, why_bytes, "patterns[%zu].%s", i, what);
-    }
-    thresholds->n = json_array_size(list);
-    return 0;
-}
-
-static int confidence_read(const json_t *value, double *confidence, char *why, size_t why_bytes)
-{
-    *confidence = json_number_value(value);
-    if (*confidence >= 0.5 && *confidence <= 0.9999)
-        return 0;
-    return kvb_why_set(-EINVAL, why, why_bytes, "confidence: expected a number of 0.5 .. 0.9999");
+    return limits_read(object, (const char *const[]){"match", "match", "match"},
+                       "match, time, memory, bytes, rho, counts, misses", pattern->limit, why, why_bytes);
 }
 
 static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t why_bytes)
 {
-    const char *key;
-    json_t *value;
+    const json_t *list = json_object_get(root, "patterns"), *confidence = json_object_get(root, "confidence");
 
     if (json_integer_value(json_object_get(root, "kvbench_thresholds")) != 1)
         return kvb_why_set(-EINVAL, why, why_bytes, "expected {\"kvbench_thresholds\": 1, …}");
-    json_object_foreach(root, key, value)
-    {
-        int error;
+    if (limits_read(root, (const char *const[]){"kvbench_thresholds", "patterns", "confidence"},
+                    "time, memory, bytes, rho, counts, misses, confidence, patterns", thresholds->limit, why,
+                    why_bytes))
+        return -EINVAL;
+    if (confidence)
+        thresholds->confidence = json_number_value(confidence);
+    if (!(thresholds->confidence >= 0.5 && thresholds->confidence <= 0.9999))
+        return kvb_why_set(-EINVAL, why, why_bytes, "confidence: expected a number of 0.5 .. 0.9999");
+    if (list && (!json_is_array(list) || json_array_size(list) > KVB_THRESHOLD_PATTERNS))
+        return kvb_why_set(-EINVAL, why, why_bytes, "patterns: expected a list of at most %u", KVB_THRESHOLD_PATTERNS);
+    for (; thresholds->n < json_array_size(list); thresholds->n++) {
+        char what[256];
 
-        if (strcmp(key, "kvbench_thresholds") == 0)
-            continue;
-        if (strcmp(key, "patterns") == 0)
-            error = patterns_read(value, thresholds, why, why_bytes);
-        else if (strcmp(key, "confidence") == 0)
-            error = confidence_read(value, &thresholds->confidence, why, why_bytes);
-        else
-            error = key_read(key, value, thresholds->limit, why, why_bytes);
-        if (error == -ENOENT)
-            snprintf(why, why_bytes,
-                     "%s: unknown key; known: time, memory, bytes, rho, counts, misses, confidence, patterns", key);
-        if (error)
-            return -EINVAL;
+        if (pattern_read(json_array_get(list, thresholds->n), &thresholds->patterns[thresholds->n], what, sizeof what))
+            return kvb_why_set(-EINVAL, why, why_bytes, "patterns[%zu].%s", thresholds->n, what);
     }
     return 0;
 }
@@ -218,43 +192,26 @@ static const struct metric {
     kvb_limit limit;
     bool is_bytes, is_count;
     double same;
-} metrics[KVB_METRICS] = {
-#define RECORDED(key, member, limit, is_bytes)                                                                         \
-    {                                                                                                                  \
-        key, offsetof(kvb_result, member), limit, is_bytes, false, EXACT                                               \
-    }
-#define COUNTED(key, limit, same)                                                                                      \
-    {                                                                                                                  \
-#key, offsetof(kvb_result, counts.key), limit, false, true, same                                               \
-    }
+} metrics[] = {
+/* clang-format off */
+#define RECORDED(key, member, limit, is_bytes) {key, offsetof(kvb_result, member), limit, is_bytes, false, EXACT}
+#define COUNTED(key, limit, same) {#key, offsetof(kvb_result, counts.key), limit, false, true, same}
+    /* clang-format on */
     [KVB_METRIC_STATUS] = {"status", 0, 0, false, false, 0},
     [KVB_METRIC_TIME] = {"time", 0, KVB_LIMIT_TIME, false, false, 0},
-    [KVB_METRIC_ALLOCATOR_PEAK] = RECORDED("allocator_peak", memory.allocator_peak, KVB_LIMIT_MEMORY, true),
-    [KVB_METRIC_SCRATCH] = RECORDED("scratch_bytes", memory.scratch_bytes, KVB_LIMIT_MEMORY, true),
-    [KVB_METRIC_STAGED] = RECORDED("staged_bytes", memory.staged_bytes, KVB_LIMIT_MEMORY, true),
-    [KVB_METRIC_COPIED] = RECORDED("copied_bytes", memory.copied_bytes, KVB_LIMIT_MEMORY, true),
-    [KVB_METRIC_READ] = RECORDED("bytes_read", traffic.bytes_read, KVB_LIMIT_BYTES, true),
-    [KVB_METRIC_WALK] = RECORDED("bytes_walk", traffic.bytes_walk, KVB_LIMIT_BYTES, true),
-    [KVB_METRIC_RHO] = RECORDED("rho", rho, KVB_LIMIT_RHO, false),
-    [KVB_METRIC_INSTRUCTIONS] = COUNTED(instructions, KVB_LIMIT_COUNTS, 3e-4),
-    [KVB_METRIC_DATA_READS] = COUNTED(data_reads, KVB_LIMIT_COUNTS, 3e-4),
-    [KVB_METRIC_DATA_WRITES] = COUNTED(data_writes, KVB_LIMIT_COUNTS, 3e-4),
-    [KVB_METRIC_L1_MISSES] = COUNTED(l1_misses, KVB_LIMIT_MISSES, 3e-2),
-    [KVB_METRIC_LL_MISSES] = COUNTED(ll_misses, KVB_LIMIT_MISSES, 3e-2),
+    RECORDED("allocator_peak", memory.allocator_peak, KVB_LIMIT_MEMORY, true),
+    RECORDED("scratch_bytes", memory.scratch_bytes, KVB_LIMIT_MEMORY, true),
+    RECORDED("staged_bytes", memory.staged_bytes, KVB_LIMIT_MEMORY, true),
+    RECORDED("copied_bytes", memory.copied_bytes, KVB_LIMIT_MEMORY, true),
+    RECORDED("bytes_read", traffic.bytes_read, KVB_LIMIT_BYTES, true),
+    RECORDED("bytes_walk", traffic.bytes_walk, KVB_LIMIT_BYTES, true),
+    RECORDED("rho", rho, KVB_LIMIT_RHO, false),
+    COUNTED(instructions, KVB_LIMIT_COUNTS, 3e-4),
+    COUNTED(data_reads, KVB_LIMIT_COUNTS, 3e-4),
+    COUNTED(data_writes, KVB_LIMIT_COUNTS, 3e-4),
+    COUNTED(l1_misses, KVB_LIMIT_MISSES, 3e-2),
+    COUNTED(ll_misses, KVB_LIMIT_MISSES, 3e-2),
 };
-
-/* "time", "allocator_peak", … as in result files */
-static const char *metric_name(kvb_metric metric)
-{
-    assert(metric < KVB_METRICS);
-    return metrics[metric].name;
-}
-
-static bool metric_is_bytes(kvb_metric metric)
-{
-    assert(metric < KVB_METRICS);
-    return metrics[metric].is_bytes;
-}
 
 /* ---- status ----------------------------------------------------------------------------------------------- */
 
@@ -319,7 +276,7 @@ static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
     if (m->is_count && strcmp(f->base->counts.source, f->new->counts.source)) {
         f->verdict = KVB_VERDICT_UNDECIDED;
         snprintf(f->reason, sizeof f->reason, "counted by %s before", f->base->counts.source);
-        return f->metric == KVB_METRIC_INSTRUCTIONS; /* one finding for all counts */
+        return !m[-1].is_count; /* one finding for all counts */
     }
     double more = f->after - f->before;
     if (fabs(more) <= m->same * fabs(f->before))
@@ -427,7 +384,7 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
         return 0;
     f->metric = KVB_METRIC_TIME;
     c->compared += !is_counted(base, new) && !kvb_time_is_same_measurement(base, new);
-    for (kvb_metric m = KVB_METRIC_TIME + 1; m < KVB_METRICS; m++) {
+    for (kvb_metric m = KVB_METRIC_EXACT; m < sizeof metrics / sizeof *metrics; m++) {
         f = finding_add(c, room, base, new);
         if (!f)
             return -ENOMEM;
@@ -799,7 +756,7 @@ static int rows_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
         bool kernel = !strcmp(g->axis, "kernel");
         raw_row(table, g->verdict,
                 (const char *const[]){"*", kernel ? "*" : g->name, "*", kernel ? g->name : "*", "*", "*"},
-                metric_name(KVB_METRIC_TIME), (const double[]){NAN, NAN, g->ratio, g->low, g->high}, g->reason);
+                metrics[KVB_METRIC_TIME].name, (const double[]){NAN, NAN, g->ratio, g->low, g->high}, g->reason);
     }
     for (size_t i = 0; i < c->n; i++) {
         const kvb_finding *f = &c->findings[i];
@@ -808,7 +765,7 @@ static int rows_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
         snprintf(threads, sizeof threads, "%u", r->threads);
         raw_row(table, f->verdict,
                 (const char *const[]){r->workload, r->cache, kvb_key_pools(r).text, r->kernel, threads, r->growth},
-                metric_name(f->metric), (const double[]){f->before, f->after, f->ratio, f->low, f->high}, f->reason);
+                metrics[f->metric].name, (const double[]){f->before, f->after, f->ratio, f->low, f->high}, f->reason);
     }
     return kvb_table_end(table, view->format, out);
 }
@@ -821,7 +778,7 @@ static kvb_number value_text(const kvb_finding *f, double value)
     kvb_number n = {""};
     if (f->metric == KVB_METRIC_TIME)
         return kvb_time_text(value);
-    if (metric_is_bytes(f->metric))
+    if (metrics[f->metric].is_bytes)
         return kvb_bytes_text(value);
     if (!isnan(value))
         snprintf(n.text, sizeof n.text, large ? "%.2f M" : "%.3g", large ? 1e-6 * value : value);
@@ -867,7 +824,7 @@ static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format
                                                       [POOL] = kvb_key_pools(r).text,
                                                       [KERNEL] = r->kernel,
                                                       [THREADS] = threads,
-                                                      [METRIC] = metric_name(f->metric),
+                                                      [METRIC] = metrics[f->metric].name,
                                                       [BASE] = before.text,
                                                       [NEW] = after.text,
                                                       [CHANGE] = kvb_change_text(f->ratio).text,

@@ -116,19 +116,7 @@ bool kvb_verdict_is_regression(kvb_verdict verdict);
 typedef enum kvb_metric {
     KVB_METRIC_STATUS, /* verdicts on the status only */
     KVB_METRIC_TIME,   /* ns, the median of the attending steps */
-    KVB_METRIC_ALLOCATOR_PEAK,
-    KVB_METRIC_SCRATCH,
-    KVB_METRIC_STAGED,
-    KVB_METRIC_COPIED,
-    KVB_METRIC_READ,
-    KVB_METRIC_WALK,
-    KVB_METRIC_RHO,
-    KVB_METRIC_INSTRUCTIONS,
-    KVB_METRIC_DATA_READS,
-    KVB_METRIC_DATA_WRITES,
-    KVB_METRIC_L1_MISSES,
-    KVB_METRIC_LL_MISSES,
-    KVB_METRICS
+    KVB_METRIC_EXACT   /* the first of the exact quantities, which are rows of a table in compare.c */
 } kvb_metric;
 
 typedef struct kvb_finding {
