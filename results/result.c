@@ -538,48 +538,30 @@ void kvb_result_discard(kvb_result_writer *writer)
 
 /* ---- results as rows of a table: with units for people; raw numbers, with units in headings, for programs ---- */
 
-enum {
-    WORKLOAD,
-    CACHE,
-    POOL,
-    KERNEL,
-    THREADS,
-    STATUS,
-    RHO,
-    CHECKED,
-    MEDIAN,
-    ERROR,
-    P99,
-    STEPS,
-    GB_S,
-    OF_READ,
-    PEAK,
-    REASON,
-    INSTRUCTIONS,
-    READS,
-    WRITES,
-    L1_MISSES,
-    LL_MISSES,
-    COLUMNS
-};
-
-static const char *const people[COLUMNS + 1] = {
-    "workload",      "cache",  "pool",    "kernel",     ">threads",   "status",   ">rho",  ">checked",
-    ">>median",      ">±",     ">p99",    ">steps",     ">GB/s",      ">of read", ">peak", "reason",
-    ">instructions", ">reads", ">writes", ">L1 misses", ">LL misses", NULL};
-static const char *const programs[COLUMNS + 1] = {"workload",      "cache",
-                                                  "pool",          "kernel",
-                                                  ">threads",      "status",
-                                                  ">rho",          ">checked_rows",
-                                                  ">median_ns",    ">median_error_ns",
-                                                  ">p99_ns",       ">steps",
-                                                  ">gb_per_s",     ">of_read",
-                                                  ">peak_bytes",   "reason",
-                                                  ">instructions", ">data_reads",
-                                                  ">data_writes",  ">l1_misses",
-                                                  ">ll_misses",    NULL};
-
-#define COUNTS 5
+static const struct {
+    const char *people, *programs;
+} columns[] = {{"workload", "workload"},
+               {"cache", "cache"},
+               {"pool", "pool"},
+               {"kernel", "kernel"},
+               {">threads", ">threads"},
+               {"status", "status"},
+               {">rho", ">rho"},
+               {">checked", ">checked_rows"},
+               {">>median", ">median_ns"},
+               {">±", ">median_error_ns"},
+               {">p99", ">p99_ns"},
+               {">steps", ">steps"},
+               {">GB/s", ">gb_per_s"},
+               {">of read", ">of_read"},
+               {">peak", ">peak_bytes"},
+               {"reason", "reason"},
+               {">instructions", ">instructions"},
+               {">reads", ">data_reads"},
+               {">writes", ">data_writes"},
+               {">L1 misses", ">l1_misses"},
+               {">LL misses", ">ll_misses"}};
+enum { COLUMNS = sizeof columns / sizeof *columns, COUNTS = 5 }; /* counts come last */
 
 static kvb_number number(const char *format, double value)
 {
@@ -593,11 +575,6 @@ static kvb_number number(const char *format, double value)
 static kvb_number raw(double value)
 {
     return number("%.9g", isinf(value) ? copysign(KVB_FIELD_INFINITY, value) : value);
-}
-
-static const char *or_null(const char *text)
-{
-    return text[0] ? text : NULL;
 }
 
 kvb_number kvb_error_text(const kvb_time_stats *time)
@@ -662,55 +639,57 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
     return error;
 }
 
-/* Adds a result's row. for_people: no threads if all have one, no number of steps, and unless wide no rate and no
- * reason. */
-static void result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
+/* A row under way. */
+typedef struct cells {
+    kvb_number numbers[COLUMNS + KVB_COUNTERS];
+    const char *at[COLUMNS + KVB_COUNTERS];
+    size_t n;
+} cells;
+
+static void text_add(cells *c, const char *text)
+{
+    c->at[c->n++] = text;
+}
+
+static void number_add(cells *c, kvb_number text)
+{
+    c->numbers[c->n] = text;
+    text_add(c, *text.text ? c->numbers[c->n].text : NULL);
+}
+
+/* Adds a result's row. people: no threads if all have one, no number of steps, and unless wide no rate and no reason. */
+static void result_row(kvb_table *table, const kvb_result *r, bool people, bool one_thread, bool wide,
                        const counted *extra)
 {
     const kvb_time_stats *time = &r->time.all;
     const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
                                      r->counts.l1_misses, r->counts.ll_misses};
-    const double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: no rows */
+    const double checked = r->error.total_rows ? (double)r->error.checked_rows : NAN; /* by their own bound */
     const kvb_key pools = kvb_key_pools(r), cache = kvb_key_cache(r);
-    char threads[16];
-    kvb_number n[COLUMNS + KVB_COUNTERS] = {{""}};
-    const char *cells[COLUMNS + KVB_COUNTERS];
+    cells c = {.n = 0};
 
-    snprintf(threads, sizeof threads, "%u", r->threads);
-    if (for_people) {
-        n[CHECKED] = number("%.3g %%", wide ? share : NAN); /* of the rows, by their own bound */
-        n[RHO] = number("%.3g", r->rho);
-        n[MEDIAN] = kvb_time_text(time->median);
-        n[ERROR] = kvb_error_text(time);
-        n[P99] = kvb_time_text(time->p99);
-        n[GB_S] = number("%.2f", wide ? r->traffic.gb_per_s : NAN);
-        n[OF_READ] = number("%.1f %%", 100 * r->traffic.of_read);
-        n[PEAK] = kvb_bytes_text(r->memory.allocator_peak);
-    } else {
-        n[CHECKED] = number("%.0f", r->error.total_rows ? (double)r->error.checked_rows : NAN);
-        n[RHO] = raw(r->rho);
-        n[MEDIAN] = raw(time->median);
-        n[ERROR] = raw((time->high - time->low) / 2);
-        n[P99] = raw(time->p99);
-        n[STEPS] = number("%.0f", time->samples ? (double)time->samples : NAN);
-        n[GB_S] = raw(r->traffic.gb_per_s);
-        n[OF_READ] = raw(r->traffic.of_read);
-        n[PEAK] = number("%.0f", r->memory.allocator_peak);
-    }
-    for (size_t i = 0; i < COUNTS; i++)
-        n[INSTRUCTIONS + i] = number(for_people ? "%.4f M" : "%.0f", for_people ? 1e-6 * of_steps[i] : of_steps[i]);
+    text_add(&c, r->workload);
+    text_add(&c, cache.text);
+    text_add(&c, pools.text);
+    text_add(&c, r->kernel);
+    number_add(&c, number("%.0f", people && one_thread ? NAN : (double)r->threads));
+    text_add(&c, kvb_status_name(r->status));
+    number_add(&c, people ? number("%.3g", r->rho) : raw(r->rho));
+    number_add(&c, people ? number("%.3g %%", wide ? 100 * checked / (double)r->error.total_rows : NAN)
+                          : number("%.0f", checked));
+    number_add(&c, people ? kvb_time_text(time->median) : raw(time->median));
+    number_add(&c, people ? kvb_error_text(time) : raw((time->high - time->low) / 2));
+    number_add(&c, people ? kvb_time_text(time->p99) : raw(time->p99));
+    number_add(&c, number("%.0f", !people && time->samples ? (double)time->samples : NAN));
+    number_add(&c, people ? number("%.2f", wide ? r->traffic.gb_per_s : NAN) : raw(r->traffic.gb_per_s));
+    number_add(&c, people ? number("%.1f %%", 100 * r->traffic.of_read) : raw(r->traffic.of_read));
+    number_add(&c, people ? kvb_bytes_text(r->memory.allocator_peak) : number("%.0f", r->memory.allocator_peak));
+    text_add(&c, (wide || !people) && *r->reason ? r->reason : NULL);
+    for (size_t i = 0; i < COUNTS && c.n < extra->from; i++)
+        number_add(&c, number(people ? "%.4f M" : "%.0f", people ? 1e-6 * of_steps[i] : of_steps[i]));
     for (size_t i = 0; i < extra->n; i++)
-        n[extra->from + i] = raw(count_of(r, extra->names[i]));
-    for (size_t c = 0; c < COLUMNS + KVB_COUNTERS; c++)
-        cells[c] = or_null(n[c].text);
-    cells[WORKLOAD] = r->workload;
-    cells[CACHE] = cache.text;
-    cells[POOL] = pools.text;
-    cells[KERNEL] = r->kernel;
-    cells[THREADS] = for_people && one_thread ? NULL : threads;
-    cells[STATUS] = kvb_status_name(r->status);
-    cells[REASON] = wide || !for_people ? or_null(r->reason) : NULL;
-    kvb_table_row(table, cells);
+        number_add(&c, raw(count_of(r, extra->names[i])));
+    kvb_table_row(table, c.at);
 }
 
 bool kvb_results_one_thread(const kvb_result *results, size_t n)
@@ -740,9 +719,10 @@ int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool count
 {
     bool for_people = kvb_table_is_for_people(format), one_thread = kvb_results_one_thread(results, n);
     const char *headings[COLUMNS + KVB_COUNTERS + 1] = {NULL};
-    counted extra = {.from = for_people || counters ? COLUMNS : INSTRUCTIONS}; /* counts come last */
+    counted extra = {.from = for_people || counters ? COLUMNS : COLUMNS - COUNTS};
     char right[KVB_COUNTERS][KVB_NAME + 1];
-    memcpy(headings, for_people ? people : programs, extra.from * sizeof *headings);
+    for (size_t i = 0; i < extra.from; i++)
+        headings[i] = for_people ? columns[i].people : columns[i].programs;
     for (size_t i = 0; i < n && counters && !for_people; i++)
         counted_add(&extra, &results[i]);
     for (size_t i = 0; i < extra.n; i++) {
