@@ -73,24 +73,6 @@ void kvb_result_begin(kvb_result *r, const char *workload, const char *cache, co
     r->threads = 1;
 }
 
-/*
- * Median absolute deviation of n sorted samples. Left of the median the deviations fall with the index, right of it
- * they rise. So a merge from the median outwards meets them in ascending order, and needs no copy.
- */
-static double deviation(const double *sorted, size_t n, double median)
-{
-    size_t right = n / 2, left = right; /* the merge takes sorted[right] or sorted[left - 1] next */
-    double last = 0, before = 0;
-
-    for (size_t taken = 0; taken <= n / 2; taken++) {
-        bool take_left = right == n || (left > 0 && median - sorted[left - 1] < sorted[right] - median);
-
-        before = last;
-        last = take_left ? median - sorted[--left] : sorted[right++] - median;
-    }
-    return n % 2 ? last : (before + last) / 2;
-}
-
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats)
 {
     *stats = no_time;
@@ -101,14 +83,15 @@ void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats)
     stats->min = samples[0];
     stats->max = samples[n - 1];
     stats->p99 = samples[(n * 99 + 99) / 100 - 1]; /* nearest rank: ceil(0.99 n), counted from 1 */
-    stats->mad = deviation(samples, n, stats->median);
     stats->total = 0;
     for (size_t i = 0; i < n; i++) {
         assert(!isnan(samples[i]));
         stats->total += samples[i];
-        /* a normal distribution's standard deviation is 1.4826 MADs */
-        stats->outliers += fabs(samples[i] - stats->median) > 3.5 * 1.4826 * stats->mad;
+        samples[i] = fabs(samples[i] - stats->median);
     }
+    stats->mad = kvb_quantile(samples, n, 0.5);
+    for (size_t i = 0; i < n; i++) /* a normal distribution's standard deviation is 1.4826 MADs */
+        stats->outliers += samples[i] > 3.5 * 1.4826 * stats->mad;
 }
 
 /* ---- combinations -------------------------------------------------------------------------------------- */

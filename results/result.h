@@ -155,7 +155,7 @@ typedef struct kvb_time_stats {
     uint64_t samples, outliers;
 } kvb_time_stats;
 
-/* Fills in the order statistics of n samples, and sorts them. p99 is the nearest-rank percentile. Outliers are further
+/* Fills in the order statistics of n samples, which are overwritten. p99 is the nearest-rank percentile. Outliers are further
  * than 3.5 scaled MADs from the median (Iglewicz, Hoaglin, 1993); no sample is dropped. The interval stays NaN. */
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats);
 
