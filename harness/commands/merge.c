@@ -46,8 +46,8 @@ const kvb_command kvb_command_merge = {
     .takes_words = true,
 };
 
-/* Does the file belong to the same run as the first one? If not, prints why. */
-static bool is_of_run(const merge *m, const char *path, const kvb_manifest *manifest, uint32_t of)
+/* The file must belong to the same run as the first one. An exit code. */
+static int run_check(const merge *m, const char *path, const kvb_manifest *manifest, uint32_t of)
 {
     char first[sizeof manifest->command], now[sizeof manifest->command];
     const char *key = kvb_manifest_difference(m->manifest, manifest, kvb_program_keys, first, now, sizeof first);
@@ -61,9 +61,7 @@ static bool is_of_run(const merge *m, const char *path, const kvb_manifest *mani
         snprintf(first, sizeof first, "%s", m->manifest->shard);
         snprintf(now, sizeof now, "%s", manifest->shard);
     }
-    if (key)
-        kvb_complain("merge", 0, "not of one run: %s: %s in %s, %s in %s", key, first, m->first, now, path);
-    return !key;
+    return key ? kvb_refuse("not of one run: %s: %s in %s, %s in %s", key, first, m->first, now, path) : KVB_EXIT_OK;
 }
 
 /* Loads a file as the shard that it is. An exit code. */
@@ -74,50 +72,45 @@ static int shard_load(merge *m, const char *path)
     kvb_shard shard;
     if (kvb_result_load(path, &file, why, sizeof why))
         return kvb_refuse("%s", why);
-    int code = KVB_EXIT_USAGE;
-    if (kvb_shard_parse(file->manifest.shard, &shard, why, sizeof why)) {
-        kvb_complain("merge", code, "%s:1: shard: %s", path, why);
-    } else if (m->first && !is_of_run(m, path, &file->manifest, shard.of)) {
-        code = KVB_EXIT_USAGE;
-    } else if (m->shards[shard.index]) {
-        kvb_complain("merge", code, "the same combinations twice: %s is in %s and in %s, which are both %s%s",
-                     file->n ? kvb_key_name(&file->results[0]).text : "nothing", m->paths[shard.index], path,
-                     shard.of == 1 ? "whole runs" : "shard ", file->manifest.shard);
-    } else if (shard.of == 1) {
-        kvb_complain("merge", code,
-                     "%s is a whole run: there is nothing to join (`kvbench run --shard I/N` makes shards)", path);
-    } else {
-        m->shards[shard.index] = file;
-        m->paths[shard.index] = path;
-        if (!m->first) {
-            m->first = path;
-            m->of = shard.of;
-            m->manifest = &file->manifest;
-        }
-        return KVB_EXIT_OK;
+    int code = KVB_EXIT_OK;
+    if (kvb_shard_parse(file->manifest.shard, &shard, why, sizeof why))
+        code = kvb_refuse("%s:1: shard: %s", path, why);
+    else if (m->first)
+        code = run_check(m, path, &file->manifest, shard.of);
+    if (!code && m->shards[shard.index])
+        code = kvb_refuse("the same combinations twice: %s is in %s and in %s, which are both %s%s",
+                          file->n ? kvb_key_name(&file->results[0]).text : "nothing", m->paths[shard.index], path,
+                          shard.of == 1 ? "whole runs" : "shard ", file->manifest.shard);
+    else if (!code && shard.of == 1)
+        code = kvb_refuse("%s is a whole run: there is nothing to join (`kvbench run --shard I/N` makes shards)", path);
+    if (code) {
+        kvb_result_free(file);
+        return code;
     }
-    kvb_result_free(file);
-    return code;
+    m->shards[shard.index] = file;
+    m->paths[shard.index] = path;
+    if (!m->first) {
+        m->first = path;
+        m->of = shard.of;
+        m->manifest = &file->manifest;
+    }
+    return KVB_EXIT_OK;
 }
 
-/* Are all shards there, with the right numbers of combinations? If not, prints why. */
-static bool is_complete(const merge *m, size_t *total)
+/* All shards must be there, with the right numbers of combinations. An exit code. */
+static int shards_check(const merge *m, size_t *total)
 {
     *total = 0;
     for (uint32_t i = 0; i < m->of; i++) {
-        if (!m->shards[i]) {
-            kvb_complain("merge", 0, "shard %u/%u is missing", i + 1, m->of);
-            return false;
-        }
+        if (!m->shards[i])
+            return kvb_refuse("shard %u/%u is missing", i + 1, m->of);
         *total += m->shards[i]->n;
     }
     for (uint32_t i = 1; i < m->of; i++) /* equal numbers, or one more in the first shards */
-        if (m->shards[i]->n > m->shards[i - 1]->n || m->shards[i]->n + 1 < m->shards[0]->n) {
-            kvb_complain("merge", 0, "%s has %zu combinations, %s has %zu: not of one matrix", m->paths[i - 1],
-                         m->shards[i - 1]->n, m->paths[i], m->shards[i]->n);
-            return false;
-        }
-    return true;
+        if (m->shards[i]->n > m->shards[i - 1]->n || m->shards[i]->n + 1 < m->shards[0]->n)
+            return kvb_refuse("%s has %zu combinations, %s has %zu: not of one matrix", m->paths[i - 1],
+                              m->shards[i - 1]->n, m->paths[i], m->shards[i]->n);
+    return KVB_EXIT_OK;
 }
 
 static void manifest_join(const merge *m, kvb_manifest *manifest)
@@ -136,16 +129,14 @@ static void manifest_join(const merge *m, kvb_manifest *manifest)
     }
 }
 
-/* Is the output one of the files to join? Then its measurements would be lost: prints the error. */
-static bool is_input(const merge *m)
+/* The output must be none of the files to join, as its measurements would be lost. An exit code. */
+static int output_check(const merge *m)
 {
     struct stat output, input;
     for (uint32_t i = 0; i < m->of && !stat(m->output, &output); i++)
-        if (!stat(m->paths[i], &input) && input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
-            kvb_complain("merge", 0, "-o %s is one of the files to join", m->output);
-            return true;
-        }
-    return false;
+        if (!stat(m->paths[i], &input) && input.st_dev == output.st_dev && input.st_ino == output.st_ino)
+            return kvb_refuse("-o %s is one of the files to join", m->output);
+    return KVB_EXIT_OK;
 }
 
 /* Writes the joined file. An exit code. */
@@ -180,8 +171,8 @@ static int merge_run(void *typed, int argc, char **argv)
         code = kvb_refuse("name the files of all shards, and -o F.jsonl; see --help");
     for (size_t i = 0; i < m->files.n && !code; i++)
         code = shard_load(m, m->files.at[i]);
-    if (!code && (!is_complete(m, &total) || is_input(m)))
-        code = KVB_EXIT_USAGE;
+    code = code ? code : shards_check(m, &total);
+    code = code ? code : output_check(m);
     if (!code)
         code = shards_write(m, total);
     for (size_t i = 0; i < KVB_SHARDS; i++)
