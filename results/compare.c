@@ -965,7 +965,7 @@ static bool is_to_decide(const kvb_comparison *c, const kvb_compare_view *view)
 static int text_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
 {
     fprintf(out, "base: %s\nnew:  %s\n", view->base, view->new);
-    for (size_t i = 0; view->notes && view->notes[i]; i++)
+    for (size_t i = 0; i < view->n_notes; i++)
         fprintf(out, "note: %s\n", view->notes[i]);
     putc('\n', out);
     long rows = axes_print(c, view, out);
@@ -1016,8 +1016,8 @@ static int md_print(const kvb_comparison *c, const kvb_compare_view *view, FILE 
     if (is_to_decide(c, view))
         fprintf(out, "To decide: %s.\n\n", view->decide);
     fprintf(out, "Base: `%s`, new: `%s`.\n\n", view->base, view->new);
-    for (size_t i = 0; view->notes && view->notes[i]; i++)
-        fprintf(out, "- %s\n%s", view->notes[i], view->notes[i + 1] ? "" : "\n");
+    for (size_t i = 0; i < view->n_notes; i++)
+        fprintf(out, "- %s\n%s", view->notes[i], i + 1 < view->n_notes ? "" : "\n");
     long rows = axes_print(c, view, out);
     if (rows > 0)
         putc('\n', out);

@@ -26,6 +26,7 @@
 #ifndef KVB_COMPARE_H
 #define KVB_COMPARE_H
 
+#include "results/manifest.h"
 #include "results/result.h"
 #include "results/statistics.h"
 
@@ -195,11 +196,12 @@ kvb_outcome kvb_comparison_outcome(const kvb_comparison *comparison);
 
 typedef struct kvb_compare_view {
     kvb_table_format format;
-    bool all;                 /* also show combinations that are the same */
-    const char *base, *new;   /* names of the sides: files or plug-ins */
-    const char *const *notes; /* lines on top, ending with NULL: another machine, another version, … */
-    const char *command;      /* reproduces the comparison */
-    const char *decide;       /* how to decide undecided times */
+    bool all;                           /* also show combinations that are the same */
+    const char *base, *new;             /* names of the sides: files or plug-ins */
+    const char (*notes)[KVB_NOTE_TEXT]; /* [n_notes] lines on top: another machine, another version, … */
+    size_t n_notes;
+    const char *command; /* reproduces the comparison */
+    const char *decide;  /* how to decide undecided times */
 } kvb_compare_view;
 
 /* Prints, in text and Markdown: verdict, notes, kernels and caches, findings, a summary line. In CSV and JSON: a row

@@ -539,12 +539,9 @@ static int judge(compare *o, const kvb_compare_options *how, kvb_compare_view *v
 static int gate(compare *o, const side *base, const side *new, const char *command)
 {
     char texts[KVB_NOTES][KVB_NOTE_TEXT], machine[2][KVB_FINGERPRINT_TEXT];
-    const char *notes[KVB_NOTES + 1] = {0};
     const kvb_result_file *before = base->files[0], *after = new->files[0];
     size_t n = kvb_manifest_notes(&before->manifest, &after->manifest, texts);
 
-    for (size_t i = 0; i < n; i++)
-        notes[i] = texts[i];
     kvb_fingerprint(&before->manifest, machine[0]);
     kvb_fingerprint(&after->manifest, machine[1]);
     bool moved = strcmp(machine[0], machine[1]) != 0;
@@ -556,7 +553,8 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
     kvb_compare_view view = {
         .base = base->name,
         .new = new->name,
-        .notes = notes,
+        .notes = texts,
+        .n_notes = n,
         .command = command,
         .decide = how.no_time ? "runs of one machine, or --across-machines"
                   : base->n > 2 && new->n > 2
@@ -569,12 +567,10 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
 /* Runs two builds and compares them. */
 static int builds_compare(compare *o, const char *command)
 {
-    static const char *const notes[] = {NULL};
     kvb_results sides[2] = {{.n = 0}, {.n = 0}};
     const char *const *names = o->duel.plugin[0] ? o->duel.plugin : o->duel.program;
     kvb_compare_view view = {.base = names[KVB_DUEL_BASE],
                              .new = names[KVB_DUEL_NEW],
-                             .notes = notes,
                              .command = command,
                              .decide = o->duel.plugin[0] ? "more passes (--set sample-ms=MS)"
                                                          : "more --rounds, or more passes (--set sample-ms=MS)"};
