@@ -544,48 +544,44 @@ static size_t members_take(const kvb_comparison *c, const struct axis *axis, mem
     return n;
 }
 
-static size_t names_count(const member *members, size_t n)
+/* The end of the members with the name of the first. */
+static size_t name_end(const member *members, size_t n, size_t first)
 {
-    size_t names = n > 0;
+    size_t end = first + 1;
 
-    for (size_t i = 1; i < n; i++)
-        names += names_order(&members[i - 1], &members[i]) != 0;
-    return names;
+    while (end < n && !names_order(&members[first], &members[end]))
+        end++;
+    return end;
 }
 
 /* Fills in axes and n_axes of a comparison after its times were judged. 0 or -ENOMEM. */
 static int axes_judge(kvb_comparison *c, const kvb_compare_noise *noise, const kvb_compare_options *options)
 {
-    member *members[AXES] = {0};
-    size_t n = 0, names = 0;
+    member *members = calloc(c->n + 1, sizeof *members);
     double *scratch = calloc(2 * c->n + 1, sizeof *scratch);
-    int error = scratch ? 0 : -ENOMEM;
+    size_t names = 0;
 
-    for (size_t a = 0; a < AXES && !error; a++) {
-        members[a] = calloc(c->n + 1, sizeof **members);
-        if (!members[a])
-            error = -ENOMEM;
-        else if ((n = members_take(c, &axes[a], members[a])))
-            names += names_count(members[a], n);
-    }
+    for (size_t a = 0; a < AXES && members; a++)
+        for (size_t i = 0, n = members_take(c, &axes[a], members); i < n; i = name_end(members, n, i))
+            names++;
     c->axes = calloc(names + 1, sizeof *c->axes);
-    if (!c->axes)
-        error = -ENOMEM;
+    const bool good = members && scratch && c->axes;
     double tail = (1 - options->thresholds->confidence) / (double)names;
     double reach = kvb_common_reach(noise->common, tail, noise->nulls);
-    for (size_t a = 0; a < AXES && !error; a++)
+    for (size_t a = 0; a < AXES && good; a++) {
+        size_t n = members_take(c, &axes[a], members);
+
         for (size_t i = 0, end; i < n; i = end) {
-            for (end = i; end < n && !names_order(&members[a][i], &members[a][end]);)
-                end++;
+            end = name_end(members, n, i);
             kvb_compared_axis *g = &c->axes[c->n_axes++];
             g->axis = axes[a].name;
-            common shift = {reach, options->paired ? NAN : others_of(members[a], n, i, end, scratch)};
-            axis_fill(g, &members[a][i], end - i, tail, &shift, noise->machine, options, scratch);
+            common shift = {reach, options->paired ? NAN : others_of(members, n, i, end, scratch)};
+            axis_fill(g, &members[i], end - i, tail, &shift, noise->machine, options, scratch);
         }
-    for (size_t a = 0; a < AXES; a++)
-        free(members[a]);
+    }
+    free(members);
     free(scratch);
-    return error;
+    return good ? 0 : -ENOMEM;
 }
 
 /* ---- times, and the whole ---------------------------------------------------------------------------------- */
