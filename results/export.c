@@ -360,37 +360,16 @@ static int junit_write(const kvb_manifest *manifest, const kvb_result *results, 
 
 const kvb_exporter kvb_exporter_junit = {.name = "junit", .write = junit_write};
 
-struct kvb_export {
-    const kvb_exporter *exporter;
-    kvb_output_file file;
-};
-
-int kvb_export_open(const kvb_exporter *exporter, const char *path, kvb_export **out, char *why, size_t why_bytes)
+int kvb_junit_close(kvb_output_file *file, const kvb_manifest *manifest, const kvb_result *results, size_t n, char *why,
+                    size_t why_bytes)
 {
-    kvb_export *export = calloc(1, sizeof *export);
-    *out = NULL;
-    if (!export)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-    export->exporter = exporter;
-    const int error = kvb_output_file_open(path, false, &export->file, why, why_bytes);
-    if (!error)
-        *out = export;
-    else
-        free(export);
-    return error;
-}
-
-int kvb_export_close(kvb_export *export, const kvb_manifest *manifest, const kvb_result *results, size_t n, char *why,
-                     size_t why_bytes)
-{
-    if (!export)
+    if (!file->stream)
         return 0;
     errno = 0;
-    int error = manifest ? export->exporter->write(manifest, results, n, export->file.stream) : 0;
+    int error = manifest ? junit_write(manifest, results, n, file->stream) : 0;
     error = error == -EIO && errno ? -errno : error;
     if (error)
-        kvb_why_set(error, why, why_bytes, "%s: cannot be written: %s", export->file.path, strerror(-error));
-    const int closed = kvb_output_file_close(&export->file, manifest && !error, why, why_bytes);
-    free(export);
+        kvb_why_set(error, why, why_bytes, "%s: cannot be written: %s", file->path, strerror(-error));
+    const int closed = kvb_output_file_close(file, manifest && !error, why, why_bytes);
     return error ? error : closed;
 }

@@ -68,6 +68,7 @@
 #include <stdio.h>
 
 #include "results/table.h"
+#include "workloads/files.h"
 
 /* The checks that a combination can fail. */
 typedef enum kvb_check {
@@ -484,13 +485,10 @@ typedef struct kvb_exporter {
 
 extern const kvb_exporter kvb_exporter_junit, kvb_exporter_benchmark;
 
-/* A file that is opened before a run, so that an unwritable target is reported at once, and written after the run. */
-typedef struct kvb_export kvb_export;
-int kvb_export_open(const kvb_exporter *exporter, const char *path, kvb_export **export, char *why, size_t why_bytes);
-
-/* Writes the records, replaces the target, and frees the export (NULL: none). 0, or a negative errno with why "path:
- * …": the old target stays. manifest NULL: nothing is written, and the old target stays. */
-int kvb_export_close(kvb_export *export, const kvb_manifest *manifest, const kvb_result *results, size_t n, char *why,
-                     size_t why_bytes);
+/* Writes the records as JUnit XML, replaces the target, and closes the file; one that is not open stays so. The file is
+ * opened before a run, so that an unwritable target is reported at once. 0, or a negative errno with why "path: …": the
+ * old target stays. manifest NULL: nothing is written, and the old target stays. */
+int kvb_junit_close(kvb_output_file *file, const kvb_manifest *manifest, const kvb_result *results, size_t n, char *why,
+                    size_t why_bytes);
 
 #endif

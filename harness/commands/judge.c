@@ -24,7 +24,7 @@ typedef struct judge {
     kvb_table_format format;
     kvb_manifest manifest;
     kvb_result_writer *writer;
-    kvb_export *junit;
+    kvb_output_file junit;
     kvb_results results;
 } judge;
 
@@ -236,7 +236,7 @@ static int judge_run(void *typed, int argc, char **argv)
     j->manifest.seed = j->seed;
     kvb_command_text(argc, argv, j->manifest.command, sizeof j->manifest.command);
     if ((j->output && kvb_result_create(j->output, &j->manifest, &j->writer, why, sizeof why)) ||
-        (j->junit_path && kvb_export_open(&kvb_exporter_junit, j->junit_path, &j->junit, why, sizeof why)))
+        (j->junit_path && kvb_output_file_open(j->junit_path, false, &j->junit, why, sizeof why)))
         return kvb_complain("judge", KVB_EXIT_USAGE, "%s", why);
     kvb_stop_catch();
     int error = 0;
@@ -245,7 +245,7 @@ static int judge_run(void *typed, int argc, char **argv)
     char more[1024];
     if (j->writer && kvb_result_close(j->writer, !error, more, sizeof more) && !error)
         code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
-    if (kvb_export_close(j->junit, error ? NULL : &j->manifest, j->results.at, j->results.n, more, sizeof more) &&
+    if (kvb_junit_close(&j->junit, error ? NULL : &j->manifest, j->results.at, j->results.n, more, sizeof more) &&
         !error)
         code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
     code = code > 0 ? code : end(j, error, why);

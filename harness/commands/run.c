@@ -68,7 +68,7 @@ typedef struct run {
     kvb_shard shard;
     kvb_result_file *kept; /* finished results of an earlier run; NULL: none */
     kvb_result_writer *writer;
-    kvb_export *junit;
+    kvb_output_file junit;
     kvb_results results;
     kvb_judged_pools judged;
     size_t count[KVB_STATUSES];
@@ -617,7 +617,7 @@ static int selections_run(run *r)
     }
     r->total = kvb_shard_count(r->shard, r->total);
     code = r->output ? output_open(r, &manifest) : KVB_EXIT_OK;
-    if (!code && r->junit_path && kvb_export_open(&kvb_exporter_junit, r->junit_path, &r->junit, r->why, sizeof r->why))
+    if (!code && r->junit_path && kvb_output_file_open(r->junit_path, false, &r->junit, r->why, sizeof r->why))
         code = kvb_refuse("%s", r->why);
     if (!code && !r->check)
         kvb_busy_note(&manifest.host);
@@ -628,7 +628,7 @@ static int selections_run(run *r)
         error = overview_run(r, &manifest);
     error = output_close(r, error, &kept);
     int exported =
-        kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, r->why, sizeof r->why);
+        kvb_junit_close(&r->junit, error ? NULL : &manifest, r->results.at, r->results.n, r->why, sizeof r->why);
     if (code)
         return code;
     error = error ? error : exported;
