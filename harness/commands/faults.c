@@ -295,12 +295,6 @@ static size_t plantings_take(const faults *f, planting *list)
     return n;
 }
 
-/* Faults that hang run separately, with a short time limit. */
-static bool hangs(const kvb_fault *fault)
-{
-    return fault->check == KVB_CHECK_TIMEOUT;
-}
-
 static void trial_print(faults *f, const char *where, const trial *t, const trial *again)
 {
     const kvb_fault *fault = t->fault;
@@ -323,15 +317,16 @@ static void trial_print(faults *f, const char *where, const trial *t, const tria
                                         fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
 }
 
-/* Plants all chosen faults of a place, which must be right without them. An exit code; 0 after a signal, and nothing is
- * printed. */
+/* Plants all chosen faults of a place, which must be right without them: those that hang, with a short time limit, or
+ * the others. An exit code; 0 after a signal, and nothing is printed. */
 static int place_run(faults *f, place *p, const planting *list, size_t n, bool hanging)
 {
     const char *where = p->where;
     p->trials[0] = (trial){.fault = NULL};
     p->n = 1;
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i].where, where) && hangs(list[i].fault) == hanging && p->n < KVB_REGISTRY_MAX)
+        if (!strcmp(list[i].where, where) && (list[i].fault->check == KVB_CHECK_TIMEOUT) == hanging &&
+            p->n < KVB_REGISTRY_MAX)
             p->trials[p->n++] = (trial){.fault = list[i].fault};
     size_t n_first = p->n;
     double seconds = hanging ? 2 : 120;

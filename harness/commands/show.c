@@ -56,11 +56,6 @@ const kvb_command kvb_command_show = {
     .takes_words = true,
 };
 
-static kvb_table *facts_new(void)
-{
-    return kvb_table_new((const char *const[]){"fact", "value", NULL});
-}
-
 /* Adds a row for a group of layers: "3 layers (0, 2, 4), 8 heads, …". */
 static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
 {
@@ -104,7 +99,7 @@ static int trace_show(const show *s, const char *path)
     char why[512], events[256] = "";
     kvb_trace *trace = NULL;
     kvb_values *values = NULL;
-    kvb_table *t = facts_new();
+    kvb_table *t = kvb_table_new((const char *const[]){"fact", "value", NULL});
     size_t count[KVB_EVENT_KINDS] = {0};
     if (!t || kvb_trace_load(path, 0, &trace, why, sizeof why) ||
         (trace->header.tensors && kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))) {
