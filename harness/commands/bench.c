@@ -558,17 +558,19 @@ static int rows_measure(bench *b, bool people, size_t *done)
     return error ? error : printed;
 }
 
-/* Writes the results that have a time or a verdict. */
-static int records_write(const bench *b, const kvb_results *results)
+/* Writes the results that have a kernel, and a time or a verdict. They lie `stride` bytes apart. */
+static int records_write(const bench *b, const kvb_result *results, size_t n, size_t stride)
 {
     char why[512];
     kvb_result_writer *writer;
     int error = kvb_result_create(b->output, &b->manifest, &writer, why, sizeof why);
     if (error)
         return kvb_refuse("-o: %s", why);
-    for (size_t i = 0; i < results->n && !error; i++)
-        if (results->at[i].status != KVB_STATUS_SKIP)
-            error = kvb_result_write(writer, &results->at[i], why, sizeof why);
+    for (size_t i = 0; i < n && !error; i++) {
+        const kvb_result *r = (const void *)((const char *)results + i * stride);
+        if (*r->kernel && r->status != KVB_STATUS_SKIP)
+            error = kvb_result_write(writer, r, why, sizeof why);
+    }
     const int closed = kvb_result_close(writer, !error, why, sizeof why);
     return error || closed ? kvb_complain("bench", KVB_EXIT_MACHINE, "-o: %s", why) : KVB_EXIT_OK;
 }
@@ -607,7 +609,7 @@ static int sweep_run(bench *b, int argc, char **argv)
         printed = kvb_bench_rows_print(&b->sweep, b->rows, done, b->format, stdout);
     int code = kvb_printed("bench", printed);
     if (!code && b->output && done)
-        code = records_write(b, &b->sweep.results);
+        code = records_write(b, b->sweep.results.at, b->sweep.results.n, sizeof(kvb_result));
     if (error == -EINTR) {
         fflush(stdout);
         kvb_complain("bench", 0, "stopped by a signal after %zu of %zu rows", done, b->n_rows);
@@ -617,19 +619,6 @@ static int sweep_run(bench *b, int argc, char **argv)
 }
 
 /* ---- caches -------------------------------------------------------------------------------------------------- */
-
-/* Writes the replays; rows that only count cells have no kernel. */
-static int caches_write(const bench *b, const kvb_caches *rows)
-{
-    kvb_results replays = {0};
-    int error = 0;
-    for (size_t i = 0; i < rows->n && !error; i++)
-        if (*rows->at[i].result.kernel)
-            error = kvb_results_add(&replays, &rows->at[i].result);
-    const int code = error ? kvb_complain("bench", KVB_EXIT_MACHINE, "no memory") : records_write(b, &replays);
-    free(replays.at);
-    return code;
-}
 
 static int caches_run(bench *b, int argc, char **argv)
 {
@@ -653,7 +642,7 @@ static int caches_run(bench *b, int argc, char **argv)
     snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
     kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
     if (!code && !error && b->output)
-        code = caches_write(b, &rows);
+        code = records_write(b, &rows.at->result, rows.n, sizeof *rows.at); /* rows that only count have no kernel */
     for (size_t i = 0; i < rows.n && !code; i++)
         if (kvb_status_is_bad(rows.at[i].result.status))
             code = KVB_EXIT_FAILED;
