@@ -51,8 +51,7 @@ typedef struct check {
     kvb_judged_pools judged;
     kvb_result_writer *writer; /* NULL: no records are written */
     bool failed, ran, ends;    /* ends: nothing more is run */
-    char *why;
-    size_t why_bytes;
+    char why[512];             /* of the writer */
 } check;
 
 static const kvb_option options[] = {
@@ -290,7 +289,7 @@ static int result_take(void *ctx, const kvb_result *result)
     }
     if (good)
         record.replay[0] = '\0';
-    const int error = c->writer ? kvb_result_write(c->writer, &record, c->why, c->why_bytes) : 0;
+    const int error = c->writer ? kvb_result_write(c->writer, &record, c->why, sizeof c->why) : 0;
     c->ends |= !good && c->only_first;
     return error ? error : c->ends ? -ECANCELED : 0;
 }
@@ -654,7 +653,7 @@ static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
             free(s.results.at);
         }
     if (c->writer) {
-        const int closed = kvb_result_close(c->writer, !error, c->why, c->why_bytes);
+        const int closed = kvb_result_close(c->writer, !error, c->why, sizeof c->why);
         error = error ? error : closed;
     }
     if (error == -EINTR) {
@@ -672,12 +671,10 @@ static int check_run(void *typed, int argc, char **argv)
 {
     check *c = typed;
     static const kvb_tuning_choice tuning = {.measures = false};
-    char why[1536] = "", written[512] = "";
+    char why[1536] = "";
     size_t before[KVB_REGISTRY_KINDS];
     if (c->files.n != 1)
         return kvb_refuse("expected one plug-in, found %zu: kvbench check MINE.so", c->files.n);
-    c->why = written;
-    c->why_bytes = sizeof written;
     kvb_registry_init(&c->registry);
     memcpy(before, c->registry.n, sizeof before);
     if (kvb_registry_load(&c->registry, c->files.at[0], why, sizeof why))

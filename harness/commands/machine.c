@@ -47,16 +47,6 @@ const kvb_command kvb_command_machine = {
     .options = options,
 };
 
-/* Parses numbers of threads. Each thread will be bound to a core, so there are at most as many as cores. */
-static int threads_parse(machine *m)
-{
-    char why[256];
-    if (m->threads_text && kvb_thread_counts_parse(m->threads_text, kvb_cores(), m->threads, KVB_PROFILE_THREADS,
-                                                   &m->n_threads, why, sizeof why))
-        return kvb_refuse("--threads: %s (this machine's cores)", why);
-    return KVB_EXIT_OK;
-}
-
 static int measure(const machine *m, kvb_machine_profile *profile)
 {
     if (m->no_measure)
@@ -131,11 +121,10 @@ static int profile_show(const machine *m)
 static int machine_run(void *typed, int argc, char **argv)
 {
     machine *m = typed;
-    const int code = threads_parse(m);
+    char why[256];
     (void)argc, (void)argv;
-    if (code)
-        return code;
-    if (m->format <= KVB_TABLE_JSON)
-        return profile_show(m);
-    return kvb_printed("machine", kvb_topology_print(true, stdout));
+    if (m->threads_text && kvb_thread_counts_parse(m->threads_text, kvb_cores(), m->threads, KVB_PROFILE_THREADS,
+                                                   &m->n_threads, why, sizeof why)) /* each is bound to a core */
+        return kvb_refuse("--threads: %s (this machine's cores)", why);
+    return m->format <= KVB_TABLE_JSON ? profile_show(m) : kvb_printed("machine", kvb_topology_print(true, stdout));
 }

@@ -153,15 +153,6 @@ const kvb_command kvb_command_record = {
     .options = options,
 };
 
-static void scenario_add(settings *s, const kvb_scenario *scenario)
-{
-    for (size_t i = 0; i < s->n_scenarios; i++)
-        if (s->scenarios[i] == scenario)
-            return;
-    if (s->n_scenarios < MAX_SCENARIOS)
-        s->scenarios[s->n_scenarios++] = scenario;
-}
-
 static int scenario_unknown(const char *name)
 {
     char known[1024] = "";
@@ -207,11 +198,11 @@ static int settings_resolve(settings *s)
         return kvb_refuse("%s", why);
     s->long_decode = s->scenario_names.n == 0;
     for (const kvb_scenario *const *all = kvb_scenarios; s->scenario_names.n == 0 && *all; all++)
-        scenario_add(s, *all);
+        s->scenarios[s->n_scenarios++] = *all;
     for (size_t i = 0; i < s->scenario_names.n; i++) {
         const kvb_scenario *scenario = kvb_scenario_find(s->scenario_names.at[i]);
         if (scenario)
-            scenario_add(s, scenario);
+            s->scenarios[s->n_scenarios++] = scenario;
         else if (!strcmp(s->scenario_names.at[i], KVB_LONG_DECODE))
             s->long_decode = true;
         else
