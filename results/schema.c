@@ -10,23 +10,23 @@
 
 /* clang-format off */
 #define FIELD(record, kind, key, member) \
-    {key, KVB_FIELD_##kind, offsetof(record, member), sizeof(((record *)0)->member), NULL, NULL, 0}
-#define FIXED(key, text)     {key, KVB_FIELD_FIXED, 0, 0, NULL, text, 0}
-#define OBJECT(key, fields)  {key, KVB_FIELD_OBJECT, 0, 0, fields, NULL, 0}
-#define ELEMENT(type, kind, fields) {NULL, KVB_FIELD_##kind, 0, sizeof(type), fields, NULL, 0} /* of an array */
-#define ARRAY(record, key, member, n, element) \
-    {key, KVB_FIELD_ARRAY, offsetof(record, member), sizeof(((record *)0)->member), &(element), NULL, offsetof(record, n)}
+    {key, KVB_FIELD_##kind, offsetof(record, member), sizeof(((record *)0)->member), NULL, NULL, 0, 0}
+#define FIXED(key, text)     {key, KVB_FIELD_FIXED, 0, 0, NULL, text, 0, 0}
+#define OBJECT(key, fields)  {key, KVB_FIELD_OBJECT, 0, 0, fields, NULL, 0, 0}
+#define ARRAY(record, key, member, n, fields) \
+    {key, KVB_FIELD_ARRAY, offsetof(record, member), sizeof(((record *)0)->member), fields, NULL, offsetof(record, n), \
+     sizeof(((record *)0)->member[0])}
 /* A field of struct `part` in a result, with its offset in the part. The part's key is left out if its first field, a
  * count, is 0. */
 #define PART(part, kind, member) \
     {#member, KVB_FIELD_##kind, offsetof(kvb_result, part.member) - offsetof(kvb_result, part), \
-     sizeof(((kvb_result *)0)->part.member), NULL, NULL, 0}
-#define OPTIONAL(key, member, fields) {key, KVB_FIELD_OPTIONAL, offsetof(kvb_result, member), 0, fields, NULL, 0}
+     sizeof(((kvb_result *)0)->part.member), NULL, NULL, 0, 0}
+#define OPTIONAL(key, member, fields) {key, KVB_FIELD_OPTIONAL, offsetof(kvb_result, member), 0, fields, NULL, 0, 0}
 /* The second field of a pair of members: a count, which comes first, and this. */
 #define SECOND(key, kind, first, second) \
-    {key, KVB_FIELD_##kind, offsetof(kvb_result, second) - offsetof(kvb_result, first), 0, NULL, NULL, 0}
-#define FIRST(key)           {key, KVB_FIELD_U64, 0, 0, NULL, NULL, 0}
-#define END                  {NULL, KVB_FIELD_KINDS, 0, 0, NULL, NULL, 0}
+    {key, KVB_FIELD_##kind, offsetof(kvb_result, second) - offsetof(kvb_result, first), 0, NULL, NULL, 0, 0}
+#define FIRST(key)           {key, KVB_FIELD_U64, 0, 0, NULL, NULL, 0, 0}
+#define END                  {NULL, KVB_FIELD_KINDS, 0, 0, NULL, NULL, 0, 0}
 
 #define RATES(member, a, b, c, d) \
     FIELD(kvb_machine_rates, REAL, a, member[0]), FIELD(kvb_machine_rates, REAL, b, member[1]), \
@@ -42,7 +42,6 @@ static const kvb_field rates_fields[] = {
     OBJECT("peak_gop_per_s", peak_fields),
     END,
 };
-static const kvb_field rates = ELEMENT(kvb_machine_rates, OBJECT, rates_fields);
 
 static const kvb_field host_cache_fields[] = {
     FIELD(kvb_host_cache, TEXT, "type", type),
@@ -51,7 +50,6 @@ static const kvb_field host_cache_fields[] = {
     FIELD(kvb_host_cache, U32,  "sharing", sharing),
     END,
 };
-static const kvb_field host_cache = ELEMENT(kvb_host_cache, OBJECT, host_cache_fields);
 
 static const kvb_field host_fields[] = {
     FIELD(kvb_host, U64,  "cpus", cpus),
@@ -62,7 +60,7 @@ static const kvb_field host_fields[] = {
     FIELD(kvb_host, REAL, "load_5m", load_5m),
     FIELD(kvb_host, REAL, "load_15m", load_15m),
     FIELD(kvb_host, REAL, "mhz", mhz),
-    ARRAY(kvb_host, "caches", caches, n_caches, host_cache),
+    ARRAY(kvb_host, "caches", caches, n_caches, host_cache_fields),
     FIELD(kvb_host, NOTE, "unknown", unknown),
     END,
 };
@@ -74,7 +72,6 @@ static const kvb_field joined_fields[] = {
     FIELD(kvb_joined, U32,  "cores", cores),
     END,
 };
-static const kvb_field joined_shard = ELEMENT(kvb_joined, OBJECT, joined_fields);
 
 const kvb_field kvb_manifest_fields[] = {
     FIXED("schema", KVB_RESULT_SCHEMA),
@@ -97,11 +94,11 @@ const kvb_field kvb_manifest_fields[] = {
     FIELD(kvb_manifest, TEXT,  "suite", suite),
     FIELD(kvb_manifest, U64,   "seed", seed),
     FIELD(kvb_manifest, TEXT,  "shard", shard),
-    ARRAY(kvb_manifest, "joined", joined, n_joined, joined_shard),
+    ARRAY(kvb_manifest, "joined", joined, n_joined, joined_fields),
     FIELD(kvb_manifest, TEXT,  "date", date),
     FIELD(kvb_manifest, TEXT,  "command", command),
-    {"host", KVB_FIELD_OPTIONAL, offsetof(kvb_manifest, host), 0, host_fields, NULL, offsetof(kvb_host, cpus)},
-    ARRAY(kvb_manifest, "machine", machine, n_machine, rates),
+    {"host", KVB_FIELD_OPTIONAL, offsetof(kvb_manifest, host), 0, host_fields, NULL, offsetof(kvb_host, cpus), 0},
+    ARRAY(kvb_manifest, "machine", machine, n_machine, rates_fields),
     END,
 };
 
@@ -152,7 +149,7 @@ static const kvb_field error_fields[] = {
     FIELD(kvb_result, U64,  "not_finite", error.not_finite),
     FIELD(kvb_result, U64,  "checked_rows", error.checked_rows),
     FIELD(kvb_result, U64,  "total_rows", error.total_rows),
-    {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL, 0},
+    {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL, 0, 0},
     OBJECT("format", format_fields),
     OPTIONAL("filter", error.filter_rows, filter_fields),
     OPTIONAL("unsaid", error.unsaid_rows, unsaid_fields),
@@ -174,7 +171,6 @@ static const kvb_field foreign_fields[] = {
     END,
 };
 
-static const kvb_field pass_median = ELEMENT(double, REAL, NULL);
 
 static const kvb_field context_fields[] = {
     FIELD(kvb_context_point, COUNT, "cells", cells),
@@ -182,7 +178,6 @@ static const kvb_field context_fields[] = {
     FIELD(kvb_context_point, U64,   "samples", samples),
     END,
 };
-static const kvb_field context_point = ELEMENT(kvb_context_point, OBJECT, context_fields);
 
 #define STATISTICS(record, of) \
     FIELD(record, REAL, "median", of median), FIELD(record, REAL, "p99", of p99), FIELD(record, REAL, "mad", of mad), \
@@ -192,7 +187,7 @@ static const kvb_field context_point = ELEMENT(kvb_context_point, OBJECT, contex
 static const kvb_field kind_fields[] = {STATISTICS(kvb_time_stats, ), END};
 
 #define KIND(key, kind) \
-    {key, KVB_FIELD_OPTIONAL, (kind) * sizeof(kvb_time_stats), 0, kind_fields, NULL, offsetof(kvb_time_stats, samples)}
+    {key, KVB_FIELD_OPTIONAL, (kind) * sizeof(kvb_time_stats), 0, kind_fields, NULL, offsetof(kvb_time_stats, samples), 0}
 static const kvb_field kinds_fields[] = { /* relative to time.kinds */
     KIND("prefill", KVB_KIND_PREFILL),
     KIND("decode", KVB_KIND_DECODE),
@@ -206,9 +201,9 @@ static const kvb_field kinds_fields[] = { /* relative to time.kinds */
 static const kvb_field time_fields[] = {
     FIXED("unit", "ns"),
     STATISTICS(kvb_result, time.all.),
-    {"kinds", KVB_FIELD_OBJECT, offsetof(kvb_result, time.kinds), 0, kinds_fields, NULL, 0},
-    ARRAY(kvb_result, "series", time.series, time.n_series, pass_median),
-    ARRAY(kvb_result, "contexts", time.contexts, time.n_contexts, context_point),
+    {"kinds", KVB_FIELD_OBJECT, offsetof(kvb_result, time.kinds), 0, kinds_fields, NULL, 0, 0},
+    ARRAY(kvb_result, "series", time.series, time.n_series, NULL),
+    ARRAY(kvb_result, "contexts", time.contexts, time.n_contexts, context_fields),
     FIELD(kvb_result, U64,  "passes", time.passes),
     FIELD(kvb_result, U64,  "warmup", time.warmup),
     FIELD(kvb_result, REAL, "null_difference", time.null_difference),
@@ -239,7 +234,6 @@ static const kvb_field memory_point_fields[] = {
     FIELD(kvb_memory_point, COUNT, "held_bytes", held_bytes),
     END,
 };
-static const kvb_field memory_point = ELEMENT(kvb_memory_point, OBJECT, memory_point_fields);
 
 static const kvb_field group_memory_fields[] = {
     FIELD(kvb_group_memory, U32,   "layers", layers),
@@ -248,7 +242,6 @@ static const kvb_field group_memory_fields[] = {
     FIELD(kvb_group_memory, COUNT, "high_water", high_water),
     END,
 };
-static const kvb_field group_memory = ELEMENT(kvb_group_memory, OBJECT, group_memory_fields);
 
 static const kvb_field prompts_fields[] = {
     FIRST("offered"), SECOND("found", U64, memory.prompts_offered, memory.prompts_found), END,
@@ -274,8 +267,8 @@ static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "scratch_bytes", memory.scratch_bytes),
     FIELD(kvb_result, TEXT,  "staged", memory.staged),
     FIELD(kvb_result, COUNT, "staged_bytes", memory.staged_bytes),
-    ARRAY(kvb_result, "timeline", memory.timeline, memory.n_timeline, memory_point),
-    ARRAY(kvb_result, "groups", memory.groups, memory.n_groups, group_memory),
+    ARRAY(kvb_result, "timeline", memory.timeline, memory.n_timeline, memory_point_fields),
+    ARRAY(kvb_result, "groups", memory.groups, memory.n_groups, group_memory_fields),
     END,
 };
 
@@ -305,7 +298,7 @@ static const kvb_field axes_fields[] = {
     END,
 };
 
-#define SAME(key, kind) {key, KVB_FIELD_REAL, offsetof(kvb_result, same.by[kind]) - offsetof(kvb_result, same), 0, NULL, NULL, 0}
+#define SAME(key, kind) {key, KVB_FIELD_REAL, offsetof(kvb_result, same.by[kind]) - offsetof(kvb_result, same), 0, NULL, NULL, 0, 0}
 static const kvb_field same_fields[] = {
     FIRST("calls"),
     SAME("batch", KVB_SAME_BATCH),
@@ -341,7 +334,7 @@ const kvb_field kvb_result_fields[] = {
     OPTIONAL("same", same, same_fields),
     FIELD(kvb_result, TEXT,   "placement", placement),
     OPTIONAL("foreign", foreign, foreign_fields),
-    {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},
+    {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0, 0},
     OPTIONAL("counts", counts, counts_fields),
     END,
 };
@@ -354,8 +347,6 @@ typedef struct fault {
     char what[256];
 } fault;
 
-static json_t *value_encode(const kvb_field *field, const void *at);
-static bool value_decode(const kvb_field *field, const json_t *value, void *at, fault *f);
 static bool object_read(const kvb_field *fields, const json_t *object, char *record, fault *f);
 
 /* Sets f->what. Returns false, as do the next two, so that a decoder can return it. */
@@ -603,11 +594,12 @@ static uint32_t *count_of(const kvb_field *field, const void *at)
 
 static json_t *array_encode(const kvb_field *field, const char *at)
 {
-    const kvb_field *element = field->fields;
+    const uint32_t n = *count_of(field, at);
     json_t *array = json_array();
 
-    for (uint32_t i = 0; i < *count_of(field, at) && array; i++)
-        if (json_array_append_new(array, value_encode(element, at + i * element->bytes)) != 0) {
+    for (uint32_t i = 0; i < n && array; i++, at += field->each)
+        if (json_array_append_new(array, field->fields ? kvb_fields_encode(field->fields, at)
+                                                       : real_encode(*(const double *)(const void *)at, false)) != 0) {
             json_decref(array);
             array = NULL;
         }
@@ -616,8 +608,7 @@ static json_t *array_encode(const kvb_field *field, const char *at)
 
 static bool array_read(const kvb_field *field, const json_t *value, char *at, fault *f)
 {
-    const kvb_field *element = field->fields;
-    size_t n = json_array_size(value), most = field->bytes / element->bytes;
+    size_t n = json_array_size(value), most = field->bytes / field->each;
     char index[24];
 
     if (!json_is_array(value))
@@ -625,9 +616,12 @@ static bool array_read(const kvb_field *field, const json_t *value, char *at, fa
     if (n > most)
         return fault_set(f, "expected at most %zu elements, found %zu", most, n);
     *count_of(field, at) = (uint32_t)n;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++, at += field->each) {
+        const json_t *element = json_array_get(value, i);
+
         snprintf(index, sizeof index, "%zu", i);
-        if (!fault_below(index, value_decode(element, json_array_get(value, i), at + i * element->bytes, f), f))
+        if (!fault_below(index, field->fields ? object_read(field->fields, element, at, f)
+                                              : real_read(element, (double *)(void *)at, f), f))
             return false;
     }
     return true;

@@ -3,10 +3,8 @@
  * The schema as data: a table of fields for each record. The writer walks it to build JSON, the reader to check and
  * store JSON, so the two cannot differ. Private to results/.
  *
- * A new field is a member of the struct, with a comment, and a row of the table in schema.c. In an
- * empty record REAL and COUNT are NaN, all others 0 or "". An array is an ELEMENT (one field, or the table of a struct)
- * and an ARRAY row, which names the member with the number of elements. A new kind of value is a case of value_encode()
- * and of value_decode().
+ * A new field is a member of the struct, with a comment, and a row of the table in schema.c. In an empty record REAL and
+ * COUNT are NaN, all others 0 or "". A new kind of value is a case of value_encode() and of value_decode().
  */
 #ifndef KVB_SCHEMA_H
 #define KVB_SCHEMA_H
@@ -33,8 +31,8 @@ typedef enum kvb_field_kind {
     KVB_FIELD_PLACE,    /* the table `fields`, relative to the record; null unless the bool at `offset` is set */
     KVB_FIELD_OPTIONAL, /* as OBJECT; the key is left out if the uint64_t at `count` behind `offset` is 0 */
     KVB_FIELD_COUNTERS, /* the counters of a kvb_result */
-    KVB_FIELD_ARRAY,    /* elements at `offset`, `bytes` in all; each is fields[0], fields->bytes long. `count` is the
-                           offset of a uint32_t, the number in use */
+    KVB_FIELD_ARRAY, /* elements of `each` bytes at `offset`, `bytes` in all: of the table `fields`, or doubles if that
+                           is NULL. `count` is the offset of a uint32_t, the number in use */
     KVB_FIELD_KINDS
 } kvb_field_kind;
 
@@ -46,6 +44,7 @@ typedef struct kvb_field {
     const struct kvb_field *fields;
     const char *text;
     size_t count;
+    size_t each; /* bytes of an element */
 } kvb_field;
 
 extern const kvb_field kvb_manifest_fields[]; /* of a kvb_manifest */
