@@ -47,19 +47,10 @@ typedef struct kvb_summary {
     bool is_markdown; /* lists and tables in Markdown */
 } kvb_summary;
 
-/*
- * Prints, in lines of KVB_PAGE_COLUMNS if names allow it:
- *  - warnings: the run is not finished, or it cannot resolve 10 %;
- *  - the rows;
- *  - how many combinations have each status, how many were only witnessed, which pools nothing judged, the largest rho,
- *    the smallest difference that the run can resolve;
- *  - failures with their reasons;
- *  - for each workload: how many passed, the fastest with its share of the machine's limit, the one with least memory;
- *  - the reasons of skipped combinations;
- *  - commands that show more.
- * Markdown begins with a heading, the verdict, and has statuses and failures before the rows. Failures and skips of one
- * kind are counted, not repeated. 0, -ENOMEM or -EIO.
- */
+/* Prints warnings, rows, statuses and what was judged, failures, the fastest and the smallest of each workload, reasons
+ * of skipped combinations, and commands that show more, in lines of KVB_PAGE_COLUMNS if names allow it. Markdown begins
+ * with the verdict, and has statuses and failures before the rows. Failures and skips of one kind are counted, not
+ * repeated. 0, -ENOMEM or -EIO. */
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
 
 /* Prints a few lines: what was judged and whether all is right; failures with their reasons, and the command that
