@@ -163,16 +163,6 @@ static int kernels_list(list *l)
     return error;
 }
 
-static int caches_list(list *l)
-{
-    return parts_list(l, KVB_CACHES, 0);
-}
-
-static int scans_list(list *l)
-{
-    return parts_list(l, KVB_KERNELS, KVB_LAYERS_SCAN);
-}
-
 static int workloads_list(list *l)
 {
     char why[512];
@@ -254,10 +244,14 @@ static int counters_list(list *l)
 
 static const struct {
     const char *name;
-    int (*list)(list *l);
-} sorts[] = {{"kernels", kernels_list},   {"caches", caches_list},      {"pools", pools_list}, {"scans", scans_list},
-             {"values", values_list},     {"suites", suites_list},      {"axes", axes_list},   {"knobs", knobs_list},
-             {"counters", counters_list}, {"workloads", workloads_list}};
+    int (*list)(list *l); /* NULL: the parts of a kind, of kernels those with a face */
+    kvb_registry_kind kind;
+    uint8_t face;
+} sorts[] = {{"kernels", kernels_list, 0, 0},   {"caches", NULL, KVB_CACHES, 0},
+             {"pools", pools_list, 0, 0},       {"scans", NULL, KVB_KERNELS, KVB_LAYERS_SCAN},
+             {"values", values_list, 0, 0},     {"suites", suites_list, 0, 0},
+             {"axes", axes_list, 0, 0},         {"knobs", knobs_list, 0, 0},
+             {"counters", counters_list, 0, 0}, {"workloads", workloads_list, 0, 0}};
 #define SORTS (sizeof sorts / sizeof *sorts)
 
 /* Lists the kinds that the words name; without words: everything. */
@@ -276,7 +270,7 @@ static int sorts_list(list *l)
         wanted[s] = true;
     }
     for (size_t s = 0; s < SORTS; s++) {
-        int error = wanted[s] ? sorts[s].list(l) : 0;
+        int error = !wanted[s] ? 0 : sorts[s].list ? sorts[s].list(l) : parts_list(l, sorts[s].kind, sorts[s].face);
         if (error)
             return error < 0 ? kvb_complain("list", KVB_EXIT_MACHINE, "%s", strerror(-error)) : error;
     }
