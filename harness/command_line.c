@@ -101,38 +101,24 @@ static void usage_print(const kvb_command *command)
 
 static const char *running = ""; /* the command that runs */
 
-static void line_print(const char *command, const char *format, va_list args)
-{
-    kvb_progress_end();
-    char *text;
-    int n = vasprintf(&text, format, args);
-    for (int i = 0; i < n; i++) /* quoted text may come from a hostile file: see workloads/files.h */
-        text[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
-    fprintf(stderr, "kvbench %s: %s\n", command, n < 0 ? "no memory to say why" : text);
-    free(n < 0 ? NULL : text);
-}
-
 int kvb_complain(const char *command, int exit_code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    line_print(command, format, args);
+    kvb_progress_end();
+    char *text;
+    int n = vasprintf(&text, format, args);
     va_end(args);
+    for (int i = 0; i < n; i++) /* quoted text may come from a hostile file: see workloads/files.h */
+        text[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
+    fprintf(stderr, "kvbench %s: %s\n", command ? command : running, n < 0 ? "no memory to say why" : text);
+    free(n < 0 ? NULL : text);
     return exit_code;
-}
-
-int kvb_refuse(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    line_print(running, format, args);
-    va_end(args);
-    return KVB_EXIT_USAGE;
 }
 
 int kvb_fail(int error, const char *why)
 {
-    return kvb_complain(running, error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
+    return kvb_complain(NULL, error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
                         *why ? why : strerror(-error));
 }
 

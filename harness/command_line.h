@@ -105,10 +105,9 @@ int kvb_options_parse(const kvb_command *command, void *into, int argc, char **a
 /* Parses a whole number of min .. max: decimal, with an optional suffix k, M, G (binary). 0 or -EINVAL with why. */
 int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes);
 
-/* Prints one line on stderr: "kvbench COMMAND: text". Returns exit_code. */
+/* Prints one line on stderr: "kvbench COMMAND: text". Returns exit_code. command NULL: what kvb_command_call() runs. */
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The same by the command that kvb_command_call() runs, for bad usage or input. Returns KVB_EXIT_USAGE. */
-int kvb_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define kvb_refuse(...) kvb_complain(NULL, KVB_EXIT_USAGE, __VA_ARGS__) /* bad usage or input */
 /* The same for a negative errno: why, or what the errno says if that is "". KVB_EXIT_USAGE if it is -EINVAL, else
  * KVB_EXIT_MACHINE. */
 int kvb_fail(int error, const char *why);
