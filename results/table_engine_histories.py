@@ -7,9 +7,8 @@
 import argparse
 import json
 import subprocess
-import sys
 
-from tables import machine_line, replay
+from tables import any_manifest, machine_line, ran
 
 FAMILIES = "llama,llama-96,llama-128,llama-deep,latent,latent-deep,hybrid,delta,windows,windows-deep"
 FORMATS = [("f32", "off"), ("f16,q8_0,q4_0", "on")]
@@ -52,10 +51,7 @@ differed in one of them.
 def run(kvbench, lib, random, formats, flash):
     command = [kvbench, "engine", "--lib", lib, "--family", FAMILIES, "--cache", "both", "--kv", formats, "--flash", flash, "--known",
                "--random", str(random), "--format", "json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode not in (0, 1):
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in ran(command, (0, 1)).splitlines()]
 
 
 def table(head, lines):
@@ -93,8 +89,7 @@ def main():
     for lib in args.lib:
         rows = [row for formats, flash in FORMATS for row in run(args.kvbench, lib, args.random, formats, flash)]
         builds[next(row["build"] for row in rows if row["build"]).replace("llama.cpp ", "")] = rows
-    manifest, _ = replay(args, ["--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel", "flash"],
-                         args.work + "/machine.jsonl")
+    manifest = any_manifest(args)
     events = [[verb, cache] + [
         f"{sum(row['calls'][v] for row in rows if row['cache'] == cache)} / {sum(row['first_wrong'][v] for row in rows if row['cache'] == cache)}"
         for rows in builds.values()] for v, verb in enumerate(VERBS) for cache in ("unified", "split")]

@@ -8,9 +8,8 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 
-from tables import context_name, machine_line, replay, steps, trace_write
+from tables import any_manifest, context_name, machine_line, ran, records_read, replay, steps, trace_write
 
 NATIVE = ["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]  # that ggml's kernels read in place
 BESIDE = ["flash", "flash-int8", "flash-bf16", "ggml", "ggml-mul", "ort", "ort-gqa"]
@@ -54,11 +53,8 @@ def long_table(args, plugin):
         for pool, threads in (("f16", "1"), ("f16", "2"), ("bf16", "1")):
             command = [args.kvbench, "run", "--check", "--set", "no-witness", "--workload", path, "--cache", "contiguous", "--pool", pool, "--kernel",
                        "ggml", "--threads", threads, "--set", "exhaustive", *plugin, "-o", path[:-6] + ".result.jsonl", "--format", "csv"]
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            if done.returncode not in (0, 1):
-                sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-            with open(path[:-6] + ".result.jsonl") as result:
-                share = json.loads(result.readlines()[1])["foreign"]["share"]
+            ran(command, (0, 1))
+            share = records_read(path[:-6] + ".result.jsonl")[1][0]["foreign"]["share"]
             shares.append(f"{share:.2f}" + (" fails" if share > 1 else ""))
         lines.append(f"| {context_name(cells)} | " + " | ".join(shares) + " |")
     return lines
@@ -105,8 +101,7 @@ def main():
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
     plugin = [word for name in ("ggml", "onnx") for word in ("--plugin", os.path.join(os.path.dirname(args.kvbench), f"plugins/{name}.so"))]
-    manifest, _ = replay(args, ["--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel", "flash"],
-                         os.path.join(args.work, "machine.jsonl"))
+    manifest = any_manifest(args)
     engine, exact = exact_table(args, plugin)
     long = long_table(args, plugin)
     side = side_table(args, plugin)

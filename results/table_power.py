@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from tables import machine_line
+from tables import machine_line, ran
 
 KERNEL = "kernels/example-plugin/online.c"
 ROW = "        row_attend(x, row / x->problem.n_heads, row % x->problem.n_heads);\n"
@@ -88,11 +88,9 @@ def power(args):
         """Runs and times it. Its rows; [] if it prints none."""
         begin = time.time()
         loads.append(os.getloadavg()[0])
-        done = subprocess.run([args.kvbench] + command, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+        said = ran([args.kvbench] + command, (0, 1))
         machine_seconds.setdefault(what, []).append(time.time() - begin)
-        return json.loads(done.stdout or "[]")
+        return json.loads(said or "[]")
 
     def duel(new, ms):
         return told(f"duel {ms}", ["compare", "--base-plugin", base, "--new-plugin", new, "--set", f"sample-ms={ms}", "--format", "json",

@@ -11,11 +11,8 @@ import collections
 import json
 import math
 import os
-import subprocess
-import sys
-import tempfile
 
-from tables import machine_line
+from tables import any_manifest, machine_line, ran
 
 LENGTHS = [64, 512, 4096, 32768]
 
@@ -45,10 +42,7 @@ def lines_of(args):
     if args.lines:
         return lines
     for cells in args.cells:
-        done = subprocess.run([args.program, "--table", str(cells)], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"{args.program} --table {cells}: exit {done.returncode}")
-        lines += [json.loads(line) for line in done.stdout.splitlines()]
+        lines += [json.loads(line) for line in ran([args.program, "--table", str(cells)], (0,)).splitlines()]
     return lines
 
 
@@ -61,10 +55,8 @@ def together_of(args):
     lines = []
     for cells, formats in TOGETHER.items():
         words = (FORMATS if formats == "*" else formats).split()
-        done = subprocess.run([args.filter_program, "--table", cells] + words, stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"{args.filter_program} --table {cells}: exit {done.returncode}")
-        lines += [json.loads(line) for line in done.stdout.splitlines()]
+        said = ran([args.filter_program, "--table", cells] + words, (0,))
+        lines += [json.loads(line) for line in said.splitlines()]
     return lines
 
 
@@ -98,16 +90,6 @@ def target_of(row):
     if row["kernel"] == "flash-int8":
         return 2 * row["own_error"]
     return 1e-3 if row["kernel"] in ("flash-bf16", "flash-f16") else 1e-5
-
-
-def manifest_of(kvbench):
-    """What a run says of the program and the machine."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "run.jsonl")
-        subprocess.run([kvbench, "run", "--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel",
-                        "flash", "-o", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        with open(path) as file:
-            return json.loads(file.readline())
 
 
 def kernel_lengths(rows):
@@ -182,11 +164,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/tests/whole/test_power")
     parser.add_argument("--kvbench", default="build/kvbench")
+    parser.add_argument("--work", default="build/tables")
     parser.add_argument("--cells", type=lambda text: [int(x) for x in text.split(",")], default=LENGTHS)
     parser.add_argument("--lines", action="append", metavar="FILE")
     parser.add_argument("--filter-program", default="build/tests/whole/test_filter")
     parser.add_argument("-o", "--output", default="results/power-of-check.md")
     args = parser.parse_args()
+    os.makedirs(args.work, exist_ok=True)
     lines = lines_of(args)
     sources = {line["rule"]: line["source"] for line in lines if "rule" in line}
     together = [line for line in lines if "together" in line] or together_of(args)
@@ -197,7 +181,7 @@ def main():
     narrow = [row for row in rows if row["out"] != "f32"]
     text = f"""# What the check finds
 
-Written by `make table-power-of-check`. {machine_line(manifest_of(args.kvbench))}
+Written by `make table-power-of-check`. {machine_line(any_manifest(args))}
 
 The last 4 queries of a sequence, 16 query heads over 2 KV heads of 128 channels, Gaussian values: 64 rows of 128 outputs for each
 kernel, format and length ({len(rows)} combinations). Mistakes are planted in what the real kernels are handed, and their outputs judged

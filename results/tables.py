@@ -52,14 +52,30 @@ def steps(first, n):
     return [{"step": {"pos": [first + i], "seq": [0]}} for i in range(n)]
 
 
-def replay(args, options, output):
-    command = [args.kvbench, "run", "-o", output, "--format", "csv"] + options
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode not in (0, 3):
+def ran(command, good):
+    """What a command printed. Ends the script, with the command's complaint, if its exit code is not a good one."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in good:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-    with open(output) as records:
-        lines = [json.loads(line) for line in records]
-    return lines[0], lines[1:]
+    return done.stdout
+
+
+def records_read(path):
+    """The manifest, and the combinations."""
+    with open(path) as records:
+        manifest, *results = [json.loads(line) for line in records]
+    return manifest, results
+
+
+def replay(args, options, output):
+    ran([args.kvbench, "run", "-o", output, "--format", "csv"] + options, (0, 3))
+    return records_read(output)
+
+
+def any_manifest(args):
+    """What a run says of the program and the machine."""
+    return replay(args, ["--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel", "flash"],
+                  os.path.join(args.work, "machine.jsonl"))[0]
 
 
 def pools(args):
@@ -274,15 +290,11 @@ def levels(args):
                 command += ["--cache", "seq", "--cache", "tree"]
             if not (level == here[0] or profile == SUITE[0] or args.run):
                 command += SHORT
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            if done.returncode not in (0, 1):
-                sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+            ran(command, (0, 1))
             print(f"levels: {level} {profile} done", file=sys.stderr)
         if not os.path.exists(output):
             return level, profile, None, []
-        with open(output) as records:
-            lines = [json.loads(line) for line in records]
-        return level, profile, lines[0], lines[1:]
+        return level, profile, *records_read(output)
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         done = list(pool.map(run, [(level, profile) for level in here for profile in SUITE]))
@@ -410,8 +422,7 @@ def sizing(args):
     for path in sorted(glob.glob(LOGS + "/*.log")):
         with open(path) as log:
             model, source = log.readline().lstrip("# ").rstrip().split("; ", 1)
-        said = subprocess.run([args.kvbench, "size", model, "--log", path, "--format", "json"], check=True, capture_output=True, text=True)
-        for part in json.loads(said.stdout):
+        for part in json.loads(ran([args.kvbench, "size", model, "--log", path, "--format", "json"], (0,))):
             rows.append((part, source))
             engines.setdefault(part["engine"].split("@")[0], []).append(part)
     with open(args.output, "w") as out:
