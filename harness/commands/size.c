@@ -114,7 +114,7 @@ const kvb_command kvb_command_size = {
     .summary = "what memory a model needs, by engine, and what fits",
     .run = size_run,
     .bytes = sizeof(size),
-    .usual = &(const size){.tp = 1, .pp = 1},
+    .usual = &(const size){.ask = {.tp = 1, .pp = 1}},
     .synopsis = "MODEL... [options]",
     .about =
         "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, "

@@ -30,7 +30,7 @@ double kvb_llama_element(const tensor *t, int64_t i0, int64_t i1, int64_t i2, in
         return (double)value;
     }
     memcpy(&bits, at, sizeof bits);
-    return kvb_codec_f16_value(bits);
+    return kvb_codec_value(KVB_F16, bits);
 }
 
 float kvb_llama_parameter(const tensor *t, int i)
