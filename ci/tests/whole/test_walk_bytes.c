@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows that the traffic model counts the bytes that are really read. The reference kernel walks the rows for each
- * query and query head. The test counts every row (the linker wraps kvb_row_read); the sum equals bytes_walk to the
- * byte, for every cache, groups of unlike layers, and pools without scales and zeros, with these beside the codes, or
+ * query and KV head. The test counts every row, once for each query head that shares it (the linker wraps kvb_row_read);
+ * the sum equals bytes_walk to the byte, for every cache, groups of unlike layers, and pools without scales and zeros, with these beside the codes, or
  * inside. (Formats whose rows share scales are left out: a row has no whole number of bytes.)
  */
 #include "ci/tests/tests.h"
@@ -11,14 +11,21 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 
-static uint64_t walked; /* bytes of the rows read so far */
+static uint64_t walked; /* bytes of the rows read so far, by each query head */
+static uint32_t sharing; /* query heads of a KV head in this call */
+
+static int attend(const kvb_attend *args)
+{
+    sharing = args->problem.n_heads / args->problem.n_kv_heads;
+    return kvb_kernel_reference.attend(args);
+}
 
 const float *__real_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row);
 const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row);
 const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row)
 {
     assert_int_equal(view->format->residual_cells, 0);
-    walked += view->cell_stride + view->scale_cell_stride + view->zero_cell_stride; /* rows lie without gaps */
+    walked += sharing * (view->cell_stride + view->scale_cell_stride + view->zero_cell_stride); /* rows without gaps */
     return __real_kvb_row_read(view, h, c, row);
 }
 
@@ -26,6 +33,7 @@ const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, f
 static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_pool_type *pool, uint64_t times)
 {
     const kvb_model *m = &trace->header.model;
+    kvb_kernel kernel = kvb_kernel_reference;
     kvb_values *values;
     kvb_oracle *oracle;
     kvb_result result;
@@ -43,6 +51,7 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
     kvb_knobs knobs = kvb_knobs_usual();
     knobs.max_pairs = UINT64_MAX;
     knobs.no_guard = true;
+    kernel.attend = attend;
     kvb_replay_options options = {
         .trace = trace,
         .values = values,
@@ -50,7 +59,7 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
         .cache = cache,
         .k_pool = pool,
         .v_pool = pool,
-        .kernel = &kvb_kernel_reference,
+        .kernel = &kernel,
         .team = &team_of_one,
         .min_chunk = 64,
         .knobs = &knobs,
