@@ -296,7 +296,6 @@ static inline void e2m1_values(const uint8_t *restrict from, uint32_t n, float *
 static inline void fp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
                               void *codes, void *scales, void *zeros)
 {
-    const bool nv = format->scale_elem == KVB_E4M3;
     uint8_t *to = codes, *scale = scales;
     uint32_t group = format->group;
     float y[MX_SPAN];
@@ -306,14 +305,20 @@ static inline void fp4_encode(const kvb_format *format, const float *row, uint64
         for (uint32_t i = 0; i < n; i += group) {
             const float *x = row + first + i;
             float largest = largest_of(x, group, LIMIT_FLT_MAX);
-            uint32_t exponent = bits_of(largest) >> 23;
-            uint32_t code = nv             ? e4m3_of(bits_of(largest / 6.0f / head_scale))
-                            : exponent > 2 ? exponent - 2 /* 6 = 1.5 * 2^2 is the largest e2m1 */
-                                           : 0;
-            float divisor = divisor_of(e4m3_value(code) * head_scale), factor = float_of((254 - code) << 23);
-            *scale++ = (uint8_t)code;
-            for (uint32_t j = 0; j < group; j++)
-                y[i + j] = nv ? finite_of(x[j]) / divisor : finite_of(x[j]) * factor;
+            if (format->scale_elem == KVB_E4M3) {
+                uint32_t code = e4m3_of(bits_of(largest / 6.0f / head_scale));
+                float divisor = divisor_of(e4m3_value(code) * head_scale);
+                *scale++ = (uint8_t)code;
+                for (uint32_t j = 0; j < group; j++)
+                    y[i + j] = finite_of(x[j]) / divisor;
+            } else {
+                uint32_t exponent = bits_of(largest) >> 23;
+                uint32_t code = exponent > 2 ? exponent - 2 : 0; /* 6 = 1.5 * 2^2 is the largest e2m1 */
+                float factor = float_of((254 - code) << 23);
+                *scale++ = (uint8_t)code;
+                for (uint32_t j = 0; j < group; j++)
+                    y[i + j] = finite_of(x[j]) * factor;
+            }
         }
         e2m1_codes(y, n, to + first / 2);
     }
@@ -326,11 +331,16 @@ static inline void fp4_decode(const kvb_format *format, const void *codes, const
     uint32_t group = format->group;
     (void)zeros;
     e2m1_values(codes, dim, row);
-    for (float *end = row + dim; row < end; row += group, scale++) {
-        float factor = format->scale_elem == KVB_E4M3 ? e4m3_value(*scale) : e8m0_value(*scale);
-        for (uint32_t j = 0; j < group; j++)
-            row[j] = row[j] * factor * head_scale; /* the first product is exact; mxfp4 has no head scale: 1 */
-    }
+    for (float *end = row + dim; row < end; row += group)
+        if (format->scale_elem == KVB_E4M3) {
+            float factor = e4m3_value(*scale++);
+            for (uint32_t j = 0; j < group; j++)
+                row[j] = row[j] * factor * head_scale; /* the first product is exact */
+        } else {
+            float factor = e8m0_value(*scale++);
+            for (uint32_t j = 0; j < group; j++)
+                row[j] *= factor;
+        }
 }
 
 #endif
