@@ -424,13 +424,12 @@ $(eval $(call example,caches/example-plugin,lin12))
 
 # Ours.
 define own
-$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) $2 kernels/engines.h $(OF_KERNELS)
+$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) kernels/engines.h $(OF_KERNELS)
 	@mkdir -p $$(@D)
 	$$(call say,PLUG-IN $$@)
 	$$(Q)$$(CC) $$(FLAGS) $$(INCLUDE) -shared $$(filter %.c,$$^) -ldl -o $$@
 endef
-$(eval $(call own,ggml))
-$(eval $(call own,onnx,kernels/convert.c kernels/cpu.c kernels/convert.h kernels/cpu.h))
+$(foreach p,ggml onnx,$(eval $(call own,$p)))
 
 define test
 $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)

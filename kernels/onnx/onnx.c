@@ -11,7 +11,6 @@
  * The library is loaded at run time, and nothing of it is compiled in. Its table of functions only grows, so a function
  * is found by its number in the table (onnxruntime_c_api.h, struct OrtApi).
  */
-#include "kernels/convert.h"
 #include "kernels/engines.h"
 
 #include <dlfcn.h>
@@ -462,8 +461,7 @@ typedef struct side {
 typedef struct call {
     const kvb_attend *args;
     plan plan;
-    kvb_elem type; /* of rows */
-    size_t elem;   /* bytes */
+    size_t elem; /* bytes */
     side k, v;
     char *q, *out, *sinks; /* heads first, in the rows' type; the call's own arrays if they have this form */
     char *mask;            /* [n_tok][n_cells]: bool, or terms that are added to scores */
@@ -478,14 +476,52 @@ static char *placed(call *c, size_t bytes)
     return at;
 }
 
+static size_t elem_bytes(const kvb_problem *p)
+{
+    return p->k_format->elem == KVB_F16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 {
     (void)n_threads;
-    const size_t elem = kvb_elem_bytes(p->k_format->elem), cells = (size_t)p->n_kv_heads * p->n_cells,
-                 rows = (size_t)p->n_tok * p->n_heads;
+    const size_t elem = elem_bytes(p), cells = (size_t)p->n_kv_heads * p->n_cells, rows = (size_t)p->n_tok * p->n_heads;
     return kvb_engine_lines(cells * p->k_dim * elem) + kvb_engine_lines(cells * p->v_dim * elem) +
            kvb_engine_lines(rows * p->k_dim * elem) + kvb_engine_lines(rows * p->v_dim * elem) +
            kvb_engine_lines((size_t)p->n_tok * p->n_cells * elem) + kvb_engine_lines(p->n_heads * elem);
+}
+
+/* To nearest, ties to even. */
+static uint16_t half_of(float x)
+{
+    float size = x < 0 ? -x : x, sum = size + 0.5f;
+    uint32_t bits, of_sum, of_size;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(&of_sum, &sum, sizeof bits);
+    memcpy(&of_size, &size, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000;
+    if (!(size < 65520.0f))
+        return (uint16_t)(sign | (x != x ? 0x7e00u : 0x7c00u));
+    if (size < 0x1p-14f) /* subnormal: steps of 2^-24, as `sum` has them */
+        return (uint16_t)(sign | (of_sum & 0x7ff));
+    return (uint16_t)(sign | (of_size + 0xfff + (of_size >> 13 & 1) - (112u << 23)) >> 13);
+}
+
+static float float_of(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, size = half & 0x7fff;
+    const uint32_t bits = size >= 0x7c00 ? 0x7f800000u | size << 13 : (size << 13) + (112u << 23);
+    float x = (float)size * 0x1p-24f;
+    if (size >= 0x400)
+        memcpy(&x, &bits, sizeof x);
+    return sign ? -x : x;
+}
+
+static void floats_put(const call *c, const float *from, uint32_t n, char *to)
+{
+    if (c->elem == sizeof(float))
+        memcpy(to, from, n * sizeof *from);
+    for (uint32_t i = 0; i < n && c->elem < sizeof(float); i++)
+        ((uint16_t *)(void *)to)[i] = half_of(from[i]);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -557,9 +593,8 @@ static void inputs_part(void *ctx, uint32_t i, uint32_t n)
     const kvb_problem *p = &c->args->problem;
     for (uint32_t t = i; t < p->n_tok; t += n) {
         for (uint32_t h = 0; h < p->n_heads && c->q != (const char *)c->args->q; h++)
-            kvb_elems_encode(c->type,
-                             c->q + (turns(c) ? (size_t)h * p->n_tok + t : (size_t)t * p->n_heads + h) * c->k.row,
-                             c->args->q + ((size_t)t * p->n_heads + h) * p->k_dim, p->k_dim);
+            floats_put(c, c->args->q + ((size_t)t * p->n_heads + h) * p->k_dim, p->k_dim,
+                       c->q + (turns(c) ? (size_t)h * p->n_tok + t : (size_t)t * p->n_heads + h) * c->k.row);
         kvb_run run;
         if (!c->plan.masked)
             continue;
@@ -567,7 +602,7 @@ static void inputs_part(void *ctx, uint32_t i, uint32_t n)
         char *row = c->mask + (size_t)t * p->n_cells * step;
         memset(row, 0, p->n_cells * step);
         for (uint32_t cell = 0; cell < p->n_cells && c->plan.grouped; cell++)
-            kvb_elems_encode(c->type, row + cell * step, &(float){-INFINITY}, 1);
+            floats_put(c, &(float){-INFINITY}, 1, row + cell * step);
         for (uint32_t cursor = 0; kvb_mask_next(&c->args->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
             memset(row + run.begin * step, !c->plan.grouped, (run.end - run.begin) * step);
     }
@@ -581,8 +616,12 @@ static void outputs_part(void *ctx, uint32_t i, uint32_t n)
     for (uint32_t t = i; t < p->n_tok; t += n)
         for (uint32_t h = 0; h < p->n_heads; h++) {
             const size_t row = (size_t)t * p->n_heads + h;
-            kvb_elems_decode(c->type, (float *)c->args->out + row * p->v_dim,
-                             c->out + (turns(c) ? (size_t)h * p->n_tok + t : row) * c->v.row, p->v_dim);
+            const char *from = c->out + (turns(c) ? (size_t)h * p->n_tok + t : row) * c->v.row;
+            float *to = (float *)c->args->out + row * p->v_dim;
+            if (c->elem == sizeof(float))
+                memcpy(to, from, c->v.row);
+            for (uint32_t d = 0; d < p->v_dim && c->elem < sizeof(float); d++)
+                to[d] = float_of(((const uint16_t *)(const void *)from)[d]);
         }
 }
 
@@ -665,19 +704,19 @@ static void named_free(named *list)
 static int call_run(const kvb_attend *args, bool grouped)
 {
     const kvb_problem *p = &args->problem;
-    const size_t elem = kvb_elem_bytes(p->k_format->elem);
+    const size_t elem = elem_bytes(p);
     char why[512];
     ort_handle session;
     static call c; /* too large for a stack; calls come one at a time */
     if (!engine_load(why, sizeof why))
         return -ENOTSUP;
     if (p->n_cells == 0) {
-        memset(args->out, 0, (size_t)p->n_tok * p->n_heads * p->v_dim * kvb_elem_bytes(p->out_elem));
+        memset(args->out, 0,
+               (size_t)p->n_tok * p->n_heads * p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : elem));
         return 0;
     }
     memset(&c, 0, offsetof(call, in));
     c.args = args;
-    c.type = p->k_format->elem;
     c.elem = elem;
     c.scratch = args->scratch;
     c.k = side_of(&args->k, p->k_dim, elem);
@@ -688,21 +727,21 @@ static int call_run(const kvb_attend *args, bool grouped)
     c.plan.heads = p->n_heads;
     c.plan.kv_heads = p->n_kv_heads;
     c.plan.threads = args->team->n;
-    c.plan.type = c.type == KVB_F32 ? ORT_FLOAT : ORT_FLOAT16;
+    c.plan.type = elem == sizeof(float) ? ORT_FLOAT : ORT_FLOAT16;
     c.plan.scale = p->scale;
     c.plan.softcap = p->softcap;
     c.plan.grouped = grouped;
     c.plan.masked = grouped ? p->mask == KVB_MASK_EXPLICIT : !kvb_engine_sees_all(p);
     c.plan.sinks = p->has_sinks;
     rows_take(&c);
-    c.q = turns(&c) || c.type != KVB_F32 ? placed(&c, (size_t)p->n_tok * p->n_heads * c.k.row)
-                                         : (char *)(uintptr_t)args->q;
+    c.q = turns(&c) || c.elem < sizeof(float) ? placed(&c, (size_t)p->n_tok * p->n_heads * c.k.row)
+                                              : (char *)(uintptr_t)args->q;
     c.out =
         turns(&c) || p->out_elem != p->k_format->elem ? placed(&c, (size_t)p->n_tok * p->n_heads * c.v.row) : args->out;
     c.mask = c.plan.masked ? placed(&c, (size_t)p->n_tok * p->n_cells * elem) : NULL;
     if (p->has_sinks) {
         c.sinks = placed(&c, p->n_heads * elem);
-        kvb_elems_encode(c.type, c.sinks, args->sinks, p->n_heads);
+        floats_put(&c, args->sinks, p->n_heads, c.sinks);
     }
     args->team->run(args->team, inputs_part, &c);
     int error = session_find(&c.plan, args->team, &session);
