@@ -3,8 +3,6 @@
 #ifndef KVB_TEST_POOLS_H
 #define KVB_TEST_POOLS_H
 
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 

@@ -8,8 +8,6 @@
 #ifndef KVB_TEST_RIG_H
 #define KVB_TEST_RIG_H
 
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "caches/cache.h"
 
@@ -116,6 +114,12 @@ static inline void rig_close(rig *r)
 {
     kvb_cache_close(r->cache);
     assert_int_equal(r->allocator.current_bytes, 0);
+}
+
+/* A call of the cache must have answered `want`, with these words in its reason. */
+static inline void rig_refused(const rig *r, int got, int want, const char *words)
+{
+    tests_refused(got, want, kvb_cache_why(r->cache), words);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------- */

@@ -2,12 +2,11 @@
 /* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request, for
  * blocks and for reserved pages. Address space is whole, zero, aligned for huge pages if wanted, and all released. */
 #include <fcntl.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "caches/allocator.h"
 
-static void counts_are_exact(void **state)
+TEST(counts_are_exact)
 {
     kvb_allocator a = {0};
     char *x = kvb_alloc(&a, 100);
@@ -29,7 +28,7 @@ static void counts_are_exact(void **state)
 }
 
 /* Growing keeps the bytes; the peak counts both blocks. */
-static void realloc_keeps_bytes(void **state)
+TEST(realloc_keeps_bytes)
 {
     kvb_allocator a = {0};
     char *x = kvb_alloc(&a, 64);
@@ -50,7 +49,7 @@ static void realloc_keeps_bytes(void **state)
     assert_int_equal(a.requests, 3);
 }
 
-static void limit_is_kept(void **state)
+TEST(limit_is_kept)
 {
     kvb_allocator a = {.limit_bytes = 100};
     char *x = kvb_alloc(&a, 60);
@@ -69,7 +68,7 @@ static void limit_is_kept(void **state)
     kvb_free(&a, y, 40);
 }
 
-static void planned_request_fails_once(void **state)
+TEST(planned_request_fails_once)
 {
     for (uint64_t n = 1; n <= 4; n++) {
         kvb_allocator a = {.fail_request = n};
@@ -103,7 +102,7 @@ static size_t space_held(void)
     return strtoul(text, NULL, 10) * page_bytes();
 }
 
-static void reserved_counts_are_exact(void **state)
+TEST(reserved_counts_are_exact)
 {
     const size_t bytes = 37 * page_bytes();
     kvb_allocator a = {0};
@@ -128,7 +127,7 @@ static void reserved_counts_are_exact(void **state)
 }
 
 /* All reserved space can be read and written, from the first byte to the last, and all is released. */
-static void reserved_space_is_whole(void **state)
+TEST(reserved_space_is_whole)
 {
     for (int huge = 0; huge < 2; huge++)
         for (size_t bytes = huge ? KVB_HUGE_PAGE : page_bytes(); bytes <= 3 * KVB_HUGE_PAGE; bytes *= 3) {
@@ -165,7 +164,7 @@ static bool mapping_has(const void *p, const char *flag)
     return has;
 }
 
-static void huge_pages_are_asked_for(void **state)
+TEST(huge_pages_are_asked_for)
 {
     kvb_allocator a = {0};
     if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK)) {
@@ -180,7 +179,7 @@ static void huge_pages_are_asked_for(void **state)
 }
 
 /* The limit counts committed memory, not reserved space. */
-static void reserved_limit_is_kept(void **state)
+TEST(reserved_limit_is_kept)
 {
     const size_t page = page_bytes(), bytes = 64 * page;
     kvb_allocator a = {.limit_bytes = 2 * page};
@@ -200,7 +199,7 @@ static void reserved_limit_is_kept(void **state)
     assert_int_equal(a.current_bytes, 0);
 }
 
-static void planned_reserve_and_commit_fail_once(void **state)
+TEST(planned_reserve_and_commit_fail_once)
 {
     const size_t bytes = 2 * page_bytes();
     for (uint64_t n = 1; n <= 4; n++) { /* request 4: none fails */
@@ -219,11 +218,4 @@ static void planned_reserve_and_commit_fail_once(void **state)
         kvb_unreserve(&a, x, x ? bytes : 0, a.current_bytes);
         assert_int_equal(a.current_bytes, 0);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("allocator", T(counts_are_exact), T(realloc_keeps_bytes), T(limit_is_kept),
-                     T(planned_request_fails_once), T(reserved_counts_are_exact), T(reserved_space_is_whole),
-                     T(huge_pages_are_asked_for), T(reserved_limit_is_kept), T(planned_reserve_and_commit_fail_once));
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the bookkeeping and the models, without a cache. */
-#include <errno.h>
 #include <float.h>
 
 #include "ci/tests/tests.h"
@@ -41,7 +40,7 @@ static void spans_check(const kvb_spans *s, const uint64_t *at)
 }
 
 /* Two lists; now and then one is added to the other. Tokens that were added together form one span again. */
-static void test_spans(void **state)
+TEST(test_spans)
 {
     kvb_allocator a = {0};
     kvb_spans s[2] = {{0}, {0}};
@@ -95,7 +94,7 @@ static void test_spans(void **state)
 }
 
 /* Positions 4 and 5 move down by 2, into a hole; 6 and 7, right behind them, stay. */
-static void test_shift_of_the_middle(void **state)
+TEST(test_shift_of_the_middle)
 {
     kvb_allocator allocator = {0};
     kvb_account a = {.allocator = &allocator, .seq_capacity = 8, .max_seqs = 1, .n_ids = 1};
@@ -125,7 +124,7 @@ static void test_shift_of_the_middle(void **state)
 
 /* ---- plans -------------------------------------------------------------------------------------------------- */
 
-static void test_first_seen(void **state)
+TEST(test_first_seen)
 {
     static const struct {
         kvb_group group;
@@ -152,7 +151,7 @@ static void test_first_seen(void **state)
 }
 
 /* Queries of one sequence: positions 0 to 3 lie in cells 0 to 3, 4 and 5 in cells 6 and 7, 6 in cell 4, 9 in cell 5. */
-static void test_runs(void **state)
+TEST(test_runs)
 {
     kvb_span lie[] = {{0, 0, 4}, {6, 4, 2}, {4, 6, 1}, {5, 9, 1}};
     const kvb_spans spans = {.span = lie, .n = N(lie), .tokens = 8};
@@ -294,7 +293,7 @@ static void refused(const kvb_model *model, const char *what)
     }
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         const kvb_model model = model_of(&groups[i].group);
@@ -306,7 +305,7 @@ static void test_groups(void **state)
     }
 }
 
-static void test_layers(void **state)
+TEST(test_layers)
 {
     static const struct {
         uint32_t n_layers, n_groups;
@@ -338,10 +337,4 @@ static void test_layers(void **state)
     assert_int_equal(kvb_model_check(&most, why, sizeof why), 0);
     assert_int_equal(kvb_model_layers_of(&most, 31), KVB_MODEL_LAYERS / KVB_MODEL_GROUPS);
     assert_ptr_equal(kvb_model_group(&most, 33), &most.groups[1]);
-}
-
-int main(void)
-{
-    return TESTS_RUN("bookkeeping", T(test_spans), T(test_shift_of_the_middle), T(test_first_seen), T(test_runs),
-                     T(test_groups), T(test_layers));
 }

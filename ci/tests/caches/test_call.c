@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: calls of kernels, and rows that are staged for them. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "caches/call.h"
 #include "caches/pools/pool.h"
@@ -70,7 +68,7 @@ static kvb_attend_spec spec_of(const kvb_group *group, uint32_t cells)
 }
 
 /* Each kind of mask, at cell counts around a word's end, against the definition; bits past the cells are cleared. */
-static void every_kind_expands(void **state)
+TEST(every_kind_expands)
 {
     static const uint32_t counts[] = {3, 63, 64, 65, 127, 128, 200};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -112,7 +110,7 @@ static void every_kind_expands(void **state)
     }
 }
 
-static void problem_is_stated(void **state)
+TEST(problem_is_stated)
 {
     float q[1] = {0}, out, lse;
     char why[80] = "";
@@ -156,7 +154,7 @@ static void problem_is_stated(void **state)
 
 /* Calls one after the other. Bit 0 of the group's expanded mask is cleared in between: it stays clear if, and only if,
  * the call uses the same bits again. Group and generation identify a mask, whatever its size. */
-static void a_mask_is_expanded_once(void **state)
+TEST(a_mask_is_expanded_once)
 {
     static const struct {
         const kvb_group *group;
@@ -198,7 +196,7 @@ static void a_mask_is_expanded_once(void **state)
 }
 
 /* Page tables become RUNS, in the order of positions, for a kernel that takes these; for another kernel bits. */
-static void pages_become_what_is_taken(void **state)
+TEST(pages_become_what_is_taken)
 {
     static const uint32_t pages[] = {7, 2, 3, 0}, row_start[] = {0, 0, 3};
     static const kvb_run seen[] = {{3, 11}, {9, 12}, {0, 4}},
@@ -229,7 +227,7 @@ static void pages_become_what_is_taken(void **state)
 }
 
 /* More groups than one model can have: the masks of a second model's groups find a place, too. */
-static void groups_of_another_model_find_a_place(void **state)
+TEST(groups_of_another_model_find_a_place)
 {
     static kvb_group groups[2 * KVB_MODEL_GROUPS];
     char why[80] = "";
@@ -248,7 +246,7 @@ static void groups_of_another_model_find_a_place(void **state)
 }
 
 /* A witness cannot read a view with a front: the call is refused with a reason. */
-static void two_regions_are_declined(void **state)
+TEST(two_regions_are_declined)
 {
     char why[80] = "";
     kvb_kernel witness = call_picky;
@@ -306,7 +304,7 @@ static void little_give(void *block, size_t bytes)
 static const kvb_memory_source little = {little_take, little_give};
 
 /* Scans states and convolution of a layer in turns, each with its own slots, problem and scratch. */
-static void a_scan_is_called(void **state)
+TEST(a_scan_is_called)
 {
     static char slots[2];
     static const uint32_t from[] = {KVB_SCAN_ZERO, 0, KVB_SCAN_PREVIOUS, KVB_SCAN_PREVIOUS, 3},
@@ -534,7 +532,7 @@ static void pool_check(const kvb_pool_type *type, kvb_mask_kind mask)
     type->close(v);
 }
 
-static void every_pool_is_staged(void **state)
+TEST(every_pool_is_staged)
 {
     char why[200];
     for (uint32_t i = 0; kvb_builtin_pools[i]; i++)
@@ -556,7 +554,7 @@ static const kvb_pool_type *pool_named(const char *name)
 }
 
 /* Only the side that the kernel does not read is staged; the next call may need none. */
-static void one_side_is_staged(void **state)
+TEST(one_side_is_staged)
 {
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
@@ -587,7 +585,7 @@ static void one_side_is_staged(void **state)
 }
 
 /* V that lies in K's rows is decoded once, with them. */
-static void v_in_k_is_staged(void **state)
+TEST(v_in_k_is_staged)
 {
     static const char *const names[] = {"f16", "int8-asym", "q8_0"};
     f32_k = f32_v = true;
@@ -615,7 +613,7 @@ static void v_in_k_is_staged(void **state)
 }
 
 /* Each call decodes its rows anew, and makes room for more of them. */
-static void rows_are_decoded_anew(void **state)
+TEST(rows_are_decoded_anew)
 {
     static const float row[KV_HEADS * K_DIM] = {42};
     kvb_kernel kernel = picky_kernel();
@@ -658,7 +656,7 @@ static void refused(kvb_call *call, const kvb_attend_spec *spec, const char *rea
     assert_int_equal(call->staged_bytes, 0);
 }
 
-static void refusals_say_why(void **state)
+TEST(refusals_say_why)
 {
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
@@ -687,7 +685,7 @@ static void refusals_say_why(void **state)
 }
 
 /* A call is refused if a side needs staging whose rows no reader decodes; staging the other side would not help. */
-static void one_side_is_refused(void **state)
+TEST(one_side_is_refused)
 {
     kvb_kernel kernel = picky_kernel();
     kvb_call call = call_of(&kernel);
@@ -739,7 +737,7 @@ static void some_give(void *block, size_t bytes)
     free(block);
 }
 
-static void memory_is_the_sources(void **state)
+TEST(memory_is_the_sources)
 {
     static const kvb_memory_source source = {.take = some_take, .give = some_give};
     static const float q[HEADS * K_DIM];
@@ -767,13 +765,4 @@ static void memory_is_the_sources(void **state)
     assert_string_equal(names[3], "staged V rows");
     f16->close(k);
     f16->close(v);
-}
-
-int main(void)
-{
-    return TESTS_RUN("calls", T(every_kind_expands), T(problem_is_stated), T(a_mask_is_expanded_once),
-                     T(pages_become_what_is_taken), T(groups_of_another_model_find_a_place),
-                     T(two_regions_are_declined), T(a_scan_is_called), T(every_pool_is_staged), T(one_side_is_staged),
-                     T(v_in_k_is_staged), T(rows_are_decoded_anew), T(refusals_say_why), T(one_side_is_refused),
-                     T(memory_is_the_sources));
 }

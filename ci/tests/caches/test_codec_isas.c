@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: every instruction set stores the same bytes and reads the same floats as portable code, and rotates rows. */
 #include <float.h>
-#include <errno.h>
 
 #include "ci/tests/tests.h"
 #include "caches/pools/rows.h"
@@ -130,7 +129,7 @@ static void format_agrees(const kvb_codec_isa *isa, const kvb_pool_type *type, u
     decoding_agrees(isa, f, dim, codes[0] + shift);
 }
 
-static void bytes_and_floats_agree(void **state)
+TEST(bytes_and_floats_agree)
 {
     char why[200];
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
@@ -141,7 +140,7 @@ static void bytes_and_floats_agree(void **state)
                         format_agrees(*isa, form, dim, kind);
 }
 
-static void rotations_agree(void **state)
+TEST(rotations_agree)
 {
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
         for (uint32_t dim = 1; dim && (*isa)->available(); dim = next_dim(dim))
@@ -166,7 +165,7 @@ static double walsh(const float *x, uint32_t block, uint32_t i)
     return sum / sqrt(block);
 }
 
-static void rotation_is_walsh_hadamard(void **state)
+TEST(rotation_is_walsh_hadamard)
 {
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
         for (uint32_t dim = 1; dim && (*isa)->available(); dim = next_dim(dim))
@@ -196,7 +195,7 @@ static void rotation_is_walsh_hadamard(void **state)
             }
 }
 
-static void best_is_the_last_available(void **state)
+TEST(best_is_the_last_available)
 {
     const kvb_codec_isa *last = NULL;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
@@ -206,7 +205,7 @@ static void best_is_the_last_available(void **state)
     assert_string_equal(kvb_codec_isas[0]->name, "portable");
 }
 
-static void limit_holds(void **state)
+TEST(limit_holds)
 {
     const kvb_codec_isa *best = kvb_codec_best(), *last = NULL;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
@@ -219,10 +218,4 @@ static void limit_holds(void **state)
     assert_ptr_equal(kvb_codec_best(), kvb_codec_isas[0]); /* as before */
     assert_int_equal(kvb_codec_limit(NULL), 0);
     assert_ptr_equal(kvb_codec_best(), best);
-}
-
-int main(void)
-{
-    return TESTS_RUN("codec isas", T(bytes_and_floats_agree), T(rotations_agree), T(rotation_is_walsh_hadamard),
-                     T(best_is_the_last_available), T(limit_holds));
 }

@@ -34,7 +34,7 @@ static void step_check(rig *r, const uint32_t *ids, uint32_t m, const uint64_t *
 
 /* All sequences get a token in one step, in no order. Half are forked from the other half; half of all get one more
  * token; all but one are removed. */
-static void test_all_alive(void **state)
+TEST(test_all_alive)
 {
     static uint32_t ids[SEQS];
     static uint64_t own[SEQS], both[SEQS][2];
@@ -71,7 +71,7 @@ static void test_all_alive(void **state)
 }
 
 /* A step, accepted or refused, clears its marks in the tables by id: the same call gets the same answer again. */
-static void test_refused_steps(void **state)
+TEST(test_refused_steps)
 {
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
@@ -239,7 +239,7 @@ static void save_and_load(void)
     leave_and_return();
 }
 
-static void borders_are_held(void **state)
+TEST(borders_are_held)
 {
     static const uint32_t counts[] = {63, 64, 65, 128, 129};
     for (uint32_t i = 0; i < N(counts); i++)
@@ -259,10 +259,4 @@ static void borders_are_held(void **state)
             step_all();
             rig_close(&r);
         }
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("many sequences", folder_make, folder_remove, T(test_all_alive), T(test_refused_steps),
-                        T(borders_are_held));
 }

@@ -70,7 +70,7 @@ static void cell_expect(const kvb_pool *pool, uint32_t cell, uint32_t token)
 }
 
 /* Each name of a format, as --pool takes it, occurs once. */
-static void names_are_unique(void **state)
+TEST(names_are_unique)
 {
     uint32_t at = 0;
     for (const kvb_pool_type *type; (type = pools_next(&at));) {
@@ -91,7 +91,7 @@ static void names_are_unique(void **state)
         }
 }
 
-static void view_is_head_major(void **state)
+TEST(view_is_head_major)
 {
     uint32_t at = 0;
     for (const kvb_pool_type *type; (type = rows_next(&at));) {
@@ -113,7 +113,7 @@ static void view_is_head_major(void **state)
     }
 }
 
-static void runs_and_scatter_store_rows(void **state)
+TEST(runs_and_scatter_store_rows)
 {
     static const uint32_t cells[] = {23, 0, 11, 5, 6};
     uint32_t at = 0;
@@ -141,7 +141,7 @@ static void runs_and_scatter_store_rows(void **state)
 }
 
 /* Rows move down over one another, as the accepted path of a tree does over rejected nodes; or up to free cells. */
-static void gather_moves_rows(void **state)
+TEST(gather_moves_rows)
 {
     static const uint32_t path[] = {10, 12, 13, 20}, back[] = {3, 0, 3};
     uint32_t at = 0;
@@ -162,7 +162,7 @@ static void gather_moves_rows(void **state)
 }
 
 /* Ties, overflow, subnormals, NaN, in every place of a vector and behind the last one, in every instruction set. */
-static void floats_are_ieee(void **state)
+TEST(floats_are_ieee)
 {
     static const struct {
         uint32_t f32;
@@ -200,7 +200,7 @@ static void floats_are_ieee(void **state)
 /* Shows: doubling follows its rule, policies are found by name, and a pool keeps its rows under every policy. A failed
  * request for memory changes nothing. */
 
-static void doubling_follows_its_rule(void **state)
+TEST(doubling_follows_its_rule)
 {
     static const struct {
         uint32_t held, needed, min_chunk, capacity, cells;
@@ -219,7 +219,7 @@ static void doubling_follows_its_rule(void **state)
     }
 }
 
-static void policies_have_names(void **state)
+TEST(policies_have_names)
 {
     static const struct {
         const char *name;
@@ -266,7 +266,7 @@ static void rows_read(const kvb_pool *pool, uint32_t n, float *rows)
 }
 
 /* Compares with a pool that had room for all from the start. Each growth by copies changes the head stride. */
-static void growth_keeps_rows(void **state)
+TEST(growth_keeps_rows)
 {
     static float x[HEADS * GROWTH_CELLS * DIM], y[HEADS * GROWTH_CELLS * DIM];
     char why[160];
@@ -340,7 +340,7 @@ static bool grow_with_failure(const kvb_pool_type *type, kvb_growth growth, uint
     return noticed;
 }
 
-static void failed_growth_changes_nothing(void **state)
+TEST(failed_growth_changes_nothing)
 {
     char why[160];
     for (uint32_t g = 0; g < KVB_GROWTHS; g++) {
@@ -589,15 +589,14 @@ static const struct {
     uint32_t heads, dim, min_chunk, capacity;
 } shapes[] = {{1, 128, 1, 70}, {3, 128, 16, 301}, {2, 64, 33, 100}, {2, 96, 500, 40}, {1, 7, 3, 20}};
 
-static void bytes_by_growth(void **state)
+static void growth_check(kvb_growth growth)
 {
-    const kvb_growth growth = *(const kvb_growth *)*state;
     static const uint32_t jumps[] = {0, 5, 5, 2, 31, 33, 64, 65, 64, 290, 301};
     char why[160];
     uint32_t by_ones[301], checked = 0;
     if (!kvb_growth_available(growth, why, sizeof why)) {
         print_message("# %s: %s\n", kvb_growth_names[growth], why);
-        skip();
+        return;
     }
     for (uint32_t i = 0; i < 301; i++)
         by_ones[i] = i + 1;
@@ -623,8 +622,14 @@ static void bytes_by_growth(void **state)
     print_message("# %s: %u pools\n", kvb_growth_names[growth], checked);
 }
 
+TEST(bytes_by_growth)
+{
+    for (int growth = 0; growth < KVB_GROWTHS; growth++)
+        growth_check((kvb_growth)growth);
+}
+
 /* A row's bytes, with its share of a group's scales: a 32nd of the bytes for 32 cells. */
-static void row_bytes(void **state)
+TEST(row_bytes)
 {
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {
         subject s = subject_make(*p);
@@ -635,18 +640,4 @@ static void row_bytes(void **state)
         assert_true((*p)->row_bytes(*p, 128) == want);
         assert_true(!(*p)->rotated || (*p)->rotated->row_bytes((*p)->rotated, 128) == want);
     }
-}
-
-int main(void)
-{
-    static kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE, KVB_GROWTH_RESERVE_THP,
-                                   KVB_GROWTH_EXACT};
-    return TESTS_RUN("pools", T(names_are_unique), T(view_is_head_major), T(runs_and_scatter_store_rows),
-                     T(gather_moves_rows), T(floats_are_ieee), T(doubling_follows_its_rule), T(policies_have_names),
-                     T(growth_keeps_rows), T(failed_growth_changes_nothing),
-                     {"doubling", bytes_by_growth, NULL, NULL, &growths[0]},
-                     {"doubling_huge", bytes_by_growth, NULL, NULL, &growths[1]},
-                     {"reserving", bytes_by_growth, NULL, NULL, &growths[2]},
-                     {"reserving_huge", bytes_by_growth, NULL, NULL, &growths[3]},
-                     {"concatenating", bytes_by_growth, NULL, NULL, &growths[4]}, T(row_bytes));
 }

@@ -4,8 +4,6 @@
  * among the latest ones written, else within half a step for each time that it was encoded. Rows move across blocks,
  * memory is as predicted, and failed requests change nothing. A model that keeps whole rows gives the right answers.
  */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
@@ -285,13 +283,13 @@ static void orders_check(const kvb_pool_type *type, kvb_growth growth, uint32_t 
     }
 }
 
-static void rows_are_readable_in_any_order(void **state)
+TEST(rows_are_readable_in_any_order)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         orders_check(type_named(names[i]), i % 2 ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE, 7);
 }
 
-static void turned_rows_are_readable(void **state)
+TEST(turned_rows_are_readable)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         rig r;
@@ -305,7 +303,7 @@ static void turned_rows_are_readable(void **state)
 /* ---- the rest ------------------------------------------------------------------------------------------------ */
 
 /* A long run stores the same as its rows one by one: each block is encoded once, when it is full. */
-static void a_run_is_its_rows(void **state)
+TEST(a_run_is_its_rows)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const kvb_pool_type *type = type_named(names[i]);
@@ -334,7 +332,7 @@ static void a_run_is_its_rows(void **state)
 }
 
 /* The highest level may exceed the largest f16: rows that are decoded to f16 again must not become infinite. */
-static void reopened_rows_stay_finite(void **state)
+TEST(reopened_rows_stay_finite)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         static float rows[CAPACITY * HEADS * DIM];
@@ -356,7 +354,7 @@ static void reopened_rows_stay_finite(void **state)
     }
 }
 
-static void memory_is_as_predicted(void **state)
+TEST(memory_is_as_predicted)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int growth = KVB_GROWTH_DOUBLE; growth < KVB_GROWTHS; growth++) {
@@ -379,7 +377,7 @@ static void memory_is_as_predicted(void **state)
 }
 
 /* The n-th request fails, for every n: open() holds nothing, ensure() leaves rows and bytes as they were. */
-static void failed_requests_change_nothing(void **state)
+TEST(failed_requests_change_nothing)
 {
     for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++)
         for (int growth = KVB_GROWTH_DOUBLE; growth <= KVB_GROWTH_RESERVE; growth += KVB_GROWTH_RESERVE) {
@@ -414,11 +412,4 @@ static void failed_requests_change_nothing(void **state)
             }
             assert_true(opened);
         }
-}
-
-int main(void)
-{
-    return TESTS_RUN("pools with residual cells", T(rows_are_readable_in_any_order), T(turned_rows_are_readable),
-                     T(a_run_is_its_rows), T(reopened_rows_stay_finite), T(memory_is_as_predicted),
-                     T(failed_requests_change_nothing));
 }

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: children, signals, shards, the record of memory, and the names of machines. */
-#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "harness/program.h"
@@ -34,7 +31,7 @@ static void starts_and_dies(int told)
     raise(SIGKILL);
 }
 
-static void stopped_dies_too(void **state)
+TEST(stopped_dies_too)
 {
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     for (int i = 0; i < 100; i++) {
@@ -104,7 +101,7 @@ static int status_of(void (*body)(void))
     return status;
 }
 
-static void signals_stop(void **state)
+TEST(signals_stop)
 {
     int second = status_of(second_ends), first = status_of(asked_and_dies), ignored = status_of(ignored_before);
     int both = status_of(both_are_one);
@@ -114,7 +111,7 @@ static void signals_stop(void **state)
     assert_true(WIFEXITED(both) && WEXITSTATUS(both) == 7);
 }
 
-static void waiting_ends(void **state)
+TEST(waiting_ends)
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -129,7 +126,7 @@ static void waiting_ends(void **state)
 
 static char why[256];
 
-static void words_are_taken_or_refused(void **state)
+TEST(words_are_taken_or_refused)
 {
     static const char *const bad[] = {"0/3",   "4/3",  "1/0",  "1/65",  "1",
                                       "/",     "1/",   "/2",   "a/b",   "1/2x",
@@ -146,7 +143,7 @@ static void words_are_taken_or_refused(void **state)
             fail_msg("%s was taken", bad[i]);
 }
 
-static void every_combination_is_in_one(void **state)
+TEST(every_combination_is_in_one)
 {
     for (uint32_t of = 1; of <= 7; of++)
         for (size_t total = 0; total <= 30; total++) {
@@ -184,7 +181,7 @@ static bool has_event(const kvb_result *r, uint32_t event, double live, double h
     return false;
 }
 
-static void few_events_are_all_kept(void **state)
+TEST(few_events_are_all_kept)
 {
     kvb_result r;
     for (uint32_t n = 0; n <= KVB_MEMORY_POINTS; n++) {
@@ -195,7 +192,7 @@ static void few_events_are_all_kept(void **state)
     }
 }
 
-static void many_events_keep_ends_and_peaks(void **state)
+TEST(many_events_keep_ends_and_peaks)
 {
     kvb_result r;
     static const uint32_t lengths[] = {KVB_MEMORY_POINTS + 1, 100, 127, 1000, 12345};
@@ -217,33 +214,22 @@ static void many_events_keep_ends_and_peaks(void **state)
 
 /* Shows the manifest of recorded machines, and when OpenBLAS's choice of core must be corrected. */
 
-static void file_write(const char *root, const char *name, const char *text)
+/* Describes a machine with these files in /proc. */
+static kvb_manifest described(const char *cpuinfo)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/proc", root);
-    mkdir(path, 0755);
-    snprintf(path, sizeof path, "%s/proc/%s", root, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static void machine_make(char *root, const char *cpuinfo)
-{
-    tests_folder(root, 256);
-    file_write(root, "cpuinfo", cpuinfo);
-    file_write(root, "loadavg", "0.75 1.50 3.25 1/200 4242\n");
-    file_write(root, "meminfo", "MemTotal:        1024 kB\nMemFree:  1 kB\n");
-}
-
-static void x86_is_described(void **state)
-{
-    char root[256];
+    const char *root = tests_folder();
     kvb_manifest m = {0};
-    machine_make(root, "processor\t: 0\nmodel\t\t: 207\nmodel name\t: Some CPU: 3 GHz\n"
-                       "cpu MHz\t\t: 2450.500\nflags\t\t: fpu avx avx2x avx2 f16c avx512f_not fma\n");
+    tests_text(tests_path("%s/proc/cpuinfo", root), cpuinfo);
+    tests_text(tests_path("%s/proc/loadavg", root), "0.75 1.50 3.25 1/200 4242\n");
+    tests_text(tests_path("%s/proc/meminfo", root), "MemTotal:        1024 kB\nMemFree:  1 kB\n");
     kvb_host_describe(root, &m);
+    return m;
+}
+
+TEST(x86_is_described)
+{
+    const kvb_manifest m = described("processor\t: 0\nmodel\t\t: 207\nmodel name\t: Some CPU: 3 GHz\n"
+                                     "cpu MHz\t\t: 2450.500\nflags\t\t: fpu avx avx2x avx2 f16c avx512f_not fma\n");
     assert_string_equal(m.cpu_model, "Some CPU: 3 GHz");
     assert_string_equal(m.cpu_features, "avx f16c fma avx2"); /* whole words only */
     assert_int_equal(m.memory_bytes, 1024 * 1024);
@@ -256,34 +242,31 @@ static void x86_is_described(void **state)
     assert_string_equal(m.host.unknown, "governor: the system has no cpufreq; caches: the system does not list them");
 }
 
-static void arm_is_described(void **state)
+TEST(arm_is_described)
 {
-    char root[256];
-    kvb_manifest m = {0};
-    machine_make(root, "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
-    kvb_host_describe(root, &m);
+    kvb_manifest m =
+        described("processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
     assert_string_equal(m.cpu_model, "Neoverse V1");
     assert_string_equal(m.cpu_features, "asimd sve");
-    machine_make(root, "processor\t: 0\nCPU implementer\t: 0x61\nCPU part\t: 0x023\n"); /* no name here */
-    kvb_host_describe(root, &m);
+    m = described("processor\t: 0\nCPU implementer\t: 0x61\nCPU part\t: 0x023\n"); /* no name here */
     assert_string_equal(m.cpu_model, "implementer 0x61, part 0x023");
 }
 
-static void nothing_to_read_is_no_crash(void **state)
+TEST(nothing_to_read_is_no_crash)
 {
     kvb_manifest m = {0};
     kvb_host_describe("/nonexistent", &m);
     assert_string_equal(m.cpu_model, "");
     assert_int_equal(m.memory_bytes, 0);
     assert_true(isnan(m.host.load_1m) && isnan(m.host.mhz));
-    assert_non_null(strstr(m.host.unknown, "load: No such file"));
+    assert_contains(m.host.unknown, "load: No such file");
 }
 
-static void old_openblas_cores_are_cured(void **state)
+TEST(old_openblas_cores_are_cured)
 {
     char note[KVB_REASON];
     assert_string_equal(kvb_openblas_cure("Prescott", "avx2 avx512f", note, sizeof note), "SKYLAKEX");
-    assert_non_null(strstr(note, "Prescott"));
+    assert_contains(note, "Prescott");
     assert_string_equal(kvb_openblas_cure("Haswell", "avx2 avx512f", note, sizeof note), "SKYLAKEX");
     assert_string_equal(kvb_openblas_cure("Nehalem", "avx avx2", note, sizeof note), "HASWELL");
     assert_null(kvb_openblas_cure("Haswell", "avx avx2", note, sizeof note));
@@ -295,20 +278,11 @@ static void old_openblas_cores_are_cured(void **state)
     assert_null(kvb_openblas_cure("Prescott", "sse4_2", note, sizeof note));
 }
 
-static void busy_is_a_load_that_others_make(void **state)
+TEST(busy_is_a_load_that_others_make)
 {
     char text[256];
     assert_false(kvb_is_busy(&(kvb_host){.load_1m = NAN}, text, sizeof text));
     assert_false(kvb_is_busy(&(kvb_host){.load_1m = 0.1}, text, sizeof text));
     assert_true(kvb_is_busy(&(kvb_host){.load_1m = 5000}, text, sizeof text));
-    assert_non_null(strstr(text, "a load of 5000.0 over the last minute"));
-}
-
-int main(void)
-{
-    return TESTS_RUN("the process and its machine", T(stopped_dies_too), T(signals_stop), T(waiting_ends),
-                     T(words_are_taken_or_refused), T(every_combination_is_in_one), T(few_events_are_all_kept),
-                     T(many_events_keep_ends_and_peaks), T(x86_is_described), T(arm_is_described),
-                     T(nothing_to_read_is_no_crash), T(busy_is_a_load_that_others_make),
-                     T(old_openblas_cores_are_cured));
+    assert_contains(text, "a load of 5000.0 over the last minute");
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: which single calls of attention and scans are made, and how they are judged. */
 #include <signal.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
@@ -49,7 +48,7 @@ static bool meet(const kvb_point_cover *cover, size_t n, uint32_t a, uint32_t i,
     return false;
 }
 
-static void pairs_meet(void **state)
+TEST(pairs_meet)
 {
     kvb_point_cover cover, again, few;
     uint64_t pairs = 0;
@@ -93,7 +92,7 @@ static uint32_t small_mutes(const kvb_call_subject *s, const kvb_point *p)
 }
 
 /* Values that meet only in calls for which zeros are right do not count as met. */
-static void mute_calls_cover_nothing_else(void **state)
+TEST(mute_calls_cover_nothing_else)
 {
     kvb_call_subject subject = small_subject;
     kvb_point_cover cover;
@@ -111,7 +110,7 @@ static void mute_calls_cover_nothing_else(void **state)
     free(cover.points);
 }
 
-static void draws_fit(void **state)
+TEST(draws_fit)
 {
     uint64_t rng = 3, of[4][5] = {{0}};
     for (int i = 0; i < 2000; i++) {
@@ -126,7 +125,7 @@ static void draws_fit(void **state)
             assert_int_equal(of[a][i] > 0, a != 1 || i != 2);
 }
 
-static void words_of_points(void **state)
+TEST(words_of_points)
 {
     kvb_point p, back;
     char text[KVB_CALL_TEXT], why[256];
@@ -222,7 +221,7 @@ static bool at_three_heads(const kvb_attend *x)
     return x->problem.n_kv_heads == 3;
 }
 
-static void honest_passes(void **state)
+TEST(honest_passes)
 {
     const kvb_result r = judge(never, first_cleared, 60);
     assert_int_equal(r.status, KVB_STATUS_PASS);
@@ -230,7 +229,7 @@ static void honest_passes(void **state)
     assert_true(r.error.checked_rows > 1000);
 }
 
-static void shrinks_to_what_it_needs(void **state)
+TEST(shrinks_to_what_it_needs)
 {
     kvb_result r = judge(at_three_heads, first_cleared, 60);
     assert_int_equal(r.status, KVB_STATUS_FAIL);
@@ -238,10 +237,10 @@ static void shrinks_to_what_it_needs(void **state)
     assert_string_equal(r.replay, "again --call 'kv_heads=3'");
     r = judge(at_40_cells, first_cleared, 60);
     assert_string_equal(r.replay, "again --call 'tokens=3,cells=63'");
-    assert_non_null(strstr(r.reason, "out of query 0, head 0, channel 0 is 0"));
+    assert_contains(r.reason, "out of query 0, head 0, channel 0 is 0");
 }
 
-static void two_values_together(void **state)
+TEST(two_values_together)
 {
     const kvb_result r = judge(at_dim_80_with_softcap, first_cleared, 60);
     if (r.status == KVB_STATUS_PASS)
@@ -249,26 +248,26 @@ static void two_values_together(void **state)
     assert_string_equal(r.replay, "again --call 'head_dim=80,softcap=30'");
 }
 
-static void crashes_are_told(void **state)
+TEST(crashes_are_told)
 {
     const kvb_result r = judge(at_three_heads, crash, 60);
     assert_int_equal(r.status, KVB_STATUS_CRASH);
     assert_string_equal(r.replay, "again --call 'kv_heads=3'");
-    assert_non_null(strstr(r.reason, "SIGSEGV"));
+    assert_contains(r.reason, "SIGSEGV");
 }
 
-static void hangs_are_told(void **state)
+TEST(hangs_are_told)
 {
     const kvb_result r = judge(at_three_heads, hang, 1);
     assert_int_equal(r.status, KVB_STATUS_TIMEOUT);
-    assert_non_null(strstr(r.reason, "no end within"));
-    assert_non_null(strstr(r.reason, "the rest is left out after three"));
+    assert_contains(r.reason, "no end within");
+    assert_contains(r.reason, "the rest is left out after three");
 }
 
 /* ---- where zeros are right --------------------------------------------------------------------------------------- */
 
 /* The axes that are mute at a call, and whether outputs of 0 pass in all of its judged rows. */
-static void zeros_are_right_where_axes_are_mute(void **state)
+TEST(zeros_are_right_where_axes_are_mute)
 {
     const uint32_t blind = 1u << KVB_AT_BLIND, values = 1u << KVB_AT_VALUES, sinks = 1u << KVB_AT_SINKS;
     const struct {
@@ -566,7 +565,7 @@ static void mistake_is_found(const kvb_kernel *kernel, const kvb_point_cover *co
     }
 }
 
-static void mistakes_are_found(void **state)
+TEST(mistakes_are_found)
 {
     kvb_point_cover cover = cover_of(&wrong_kernel);
     for (enum wrong w = WRONG_NOTHING + 1; w < WRONG_COUNT; w++) {
@@ -581,7 +580,7 @@ static void mistakes_are_found(void **state)
     free(cover.points);
 }
 
-static void honest_calls_pass(void **state)
+TEST(honest_calls_pass)
 {
     const kvb_kernel *const kernels[] = {&wrong_kernel, &kvb_kernel_scan};
     for (size_t i = 0; i < 2; i++) {
@@ -620,7 +619,7 @@ static void ways_note(const kvb_point_cover *cover, kvb_same_kind planted, doubl
     way_now = KVB_SAME_KINDS;
 }
 
-static void ways_are_noted(void **state)
+TEST(ways_are_noted)
 {
     kvb_point_cover cover = cover_of(&around_kernel);
     double honest[KVB_SAME_KINDS], planted[KVB_SAME_KINDS];
@@ -634,12 +633,4 @@ static void ways_are_noted(void **state)
     }
     kvb_checks_off = 0;
     free(cover.points);
-}
-
-int main(void)
-{
-    return TESTS_RUN("single calls", T(pairs_meet), T(mute_calls_cover_nothing_else), T(draws_fit), T(words_of_points),
-                     T(honest_passes), T(shrinks_to_what_it_needs), T(two_values_together), T(crashes_are_told),
-                     T(hangs_are_told), T(zeros_are_right_where_axes_are_mute), T(honest_calls_pass),
-                     T(mistakes_are_found), T(ways_are_noted));
 }

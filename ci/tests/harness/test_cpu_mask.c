@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: levels of instruction sets, and bandwidth. */
-#include <errno.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
@@ -23,7 +21,7 @@ static const char *codec_of(kvb_cpu_level level)
                                      : "portable";
 }
 
-static void every_level_of_this_cpu(void **state)
+TEST(every_level_of_this_cpu)
 {
     for (int level = KVB_CPU_LEVELS - 1; level >= 0; level--) {
         int error = kvb_cpu_mask_set(kvb_cpu_level_names[level], cpu_mask_why, sizeof cpu_mask_why);
@@ -48,7 +46,7 @@ static void every_level_of_this_cpu(void **state)
         assert_false(kvb_cpu_has((kvb_cpu_level)level, cpu_mask_why, sizeof cpu_mask_why)); /* the limit is gone */
 }
 
-static void unknown_levels_change_nothing(void **state)
+TEST(unknown_levels_change_nothing)
 {
     kvb_cpu_level before = kvb_cpu();
     assert_int_equal(kvb_cpu_mask_set("avx", cpu_mask_why, sizeof cpu_mask_why), -EINVAL);
@@ -60,7 +58,7 @@ static void unknown_levels_change_nothing(void **state)
 }
 
 /* Code for SVE is compiled for one length. */
-static void another_length_is_refused_by_its_name(void **state)
+TEST(another_length_is_refused_by_its_name)
 {
     static const struct {
         kvb_cpu_level level;
@@ -98,7 +96,7 @@ static bool here(kvb_cpu_level level)
     return kvb_cpu_has(level, why, sizeof why);
 }
 
-static void every_line_is_read(void **state)
+TEST(every_line_is_read)
 {
     static const size_t sizes[] = {64, 128, 512, 576, 1024, 1088, 4096, 5 * 1024 + 64};
     char *lines = aligned_alloc(64, 8192);
@@ -120,7 +118,7 @@ static void every_line_is_read(void **state)
     free(lines);
 }
 
-static void triad_computes_every_element(void **state)
+TEST(triad_computes_every_element)
 {
     double a[67], b[67], c[67];
     for (const kvb_memory_kernel *kernel = kvb_memory_kernels; kernel->isa; kernel++) {
@@ -135,7 +133,7 @@ static void triad_computes_every_element(void **state)
     }
 }
 
-static void chains_stay_finite(void **state)
+TEST(chains_stay_finite)
 {
     for (const kvb_peak_kernel *kernel = kvb_peak_kernels; kernel->instruction; kernel++) {
         if (!kvb_peak_here(kernel))
@@ -146,7 +144,7 @@ static void chains_stay_finite(void **state)
     }
 }
 
-static void missing_instructions_have_a_reason(void **state)
+TEST(missing_instructions_have_a_reason)
 {
     kvb_threads *threads = team_start(1);
     for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++) {
@@ -160,7 +158,7 @@ static void missing_instructions_have_a_reason(void **state)
     kvb_threads_end(threads);
 }
 
-static void memory_is_whole_pages_for_each_thread(void **state)
+TEST(memory_is_whole_pages_for_each_thread)
 {
     static const size_t sizes[] = {0, 1, 4096, 12289, 5u << 20};
     for (uint32_t n = 1; n <= 2 && n <= kvb_cores(); n++) {
@@ -183,7 +181,7 @@ static void memory_is_whole_pages_for_each_thread(void **state)
     }
 }
 
-static void bandwidths_have_samples(void **state)
+TEST(bandwidths_have_samples)
 {
     kvb_threads *threads = team_start(1);
     const kvb_team *team = kvb_threads_team(threads);
@@ -198,7 +196,7 @@ static void bandwidths_have_samples(void **state)
     kvb_threads_end(threads);
 }
 
-static void quantiles_are_nearest_rank(void **state)
+TEST(quantiles_are_nearest_rank)
 {
     double ten[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, one[] = {7};
     double twenty[20];
@@ -211,13 +209,4 @@ static void quantiles_are_nearest_rank(void **state)
     assert_true(rate.low == 2 && rate.high == 19);
     kvb_rate_of(one, 1, &rate);
     assert_true(rate.median == 7 && rate.low == 7 && rate.high == 7 && rate.samples == 1);
-}
-
-int main(void)
-{
-    return TESTS_RUN("the machine", T(every_level_of_this_cpu), T(unknown_levels_change_nothing),
-                     T(another_length_is_refused_by_its_name), T(every_line_is_read), T(triad_computes_every_element),
-                     T(chains_stay_finite), T(missing_instructions_have_a_reason),
-                     T(memory_is_whole_pages_for_each_thread), T(bandwidths_have_samples),
-                     T(quantiles_are_nearest_rank));
 }

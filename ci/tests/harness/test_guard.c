@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: guarded memory, and arrays of recorded calls. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "harness/replay/guard.h"
@@ -42,6 +40,8 @@ static int said_unmap(void **state)
 {
     return munmap(said, SAID_BYTES);
 }
+
+static CMFixtureFunction tests_setup = said_map, tests_teardown = said_unmap;
 
 /* The signal that killed a child that did this to the block; 0: none did. */
 static int child_signal(void (*crime)(void *block), void *block)
@@ -106,7 +106,7 @@ static void expect_fault(void *block, void (*crime)(void *block), ptrdiff_t at, 
 
 /* ---- tests -------------------------------------------------------------------------------------------------- */
 
-static void a_block_is_aligned_zero_and_writable(void **state)
+TEST(a_block_is_aligned_zero_and_writable)
 {
     static const size_t sizes[] = {1, 4, 63, 64, 65, 4092, 4096, 4100, 1 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -125,7 +125,7 @@ static void a_block_is_aligned_zero_and_writable(void **state)
     assert_null(kvb_guard_alloc("too large", (size_t)1 << 60));
 }
 
-static void faults_name_block_and_distance(void **state)
+TEST(faults_name_block_and_distance)
 {
     void *q = kvb_guard_alloc("q", 4096), *out = kvb_guard_alloc("out", 8192), *none = kvb_guard_alloc("none", 0);
     expect_fault(out, byte_write, 8192, WRITE "0 bytes past the end of out");
@@ -142,14 +142,14 @@ static void faults_name_block_and_distance(void **state)
     kvb_guard_free(q);
 }
 
-static void another_thread_may_fault(void **state)
+TEST(another_thread_may_fault)
 {
     void *out = kvb_guard_alloc("out", 64);
     expect_fault(out, thread_write, 64, WRITE "0 bytes past the end of out");
     kvb_guard_free(out);
 }
 
-static void other_faults_are_not_ours(void **state)
+TEST(other_faults_are_not_ours)
 {
     void *out = kvb_guard_alloc("out", 64);
     void *elsewhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -160,7 +160,7 @@ static void other_faults_are_not_ours(void **state)
     kvb_guard_free(out);
 }
 
-static void read_only_blocks_are_told_as_such(void **state)
+TEST(read_only_blocks_are_told_as_such)
 {
     char *q = kvb_guard_alloc("q", 8000); /* 8000 is a multiple of 64: slack lies before it only */
     q[16] = 7;
@@ -171,11 +171,11 @@ static void read_only_blocks_are_told_as_such(void **state)
     expect_fault(q, byte_read, 8000, READ "0 bytes past the end of q");
     assert_int_equal(kvb_guard_protect(q + 100, false), 0); /* any address of the block */
     q[16] = 8;
-    assert_int_equal(kvb_guard_protect(&state, true), -ENOENT);
+    assert_int_equal(kvb_guard_protect(&tests_n, true), -ENOENT);
     kvb_guard_free(q);
 }
 
-static void canaries_find_writes_into_the_slack(void **state)
+TEST(canaries_find_writes_into_the_slack)
 {
     char why[128];
     char *lse = kvb_guard_alloc("lse", 20), *out = kvb_guard_alloc("out", 100);
@@ -204,7 +204,7 @@ static void canaries_find_writes_into_the_slack(void **state)
     kvb_guard_free(out);
 }
 
-static void a_fitted_block_is_guarded_at_its_new_size(void **state)
+TEST(a_fitted_block_is_guarded_at_its_new_size)
 {
     char why[128];
     char *made = kvb_guard_alloc("scratch", 100000), *less = kvb_guard_fit(made, 1024);
@@ -225,7 +225,7 @@ static void a_fitted_block_is_guarded_at_its_new_size(void **state)
     kvb_guard_free(made);
 }
 
-static void many_blocks_come_and_go(void **state)
+TEST(many_blocks_come_and_go)
 {
     enum { many = 300 };
     char *all[many], why[128];
@@ -321,7 +321,7 @@ static void call_check(kvb_kernel_io *io, const kvb_group *g, uint32_t n, const 
     assert_true(io->source == &kvb_plain_source || kvb_guard_check(why, sizeof why)); /* all of it lies in the blocks */
 }
 
-static void unwritten_elements_are_named(void **state)
+TEST(unwritten_elements_are_named)
 {
     static const uint32_t sizes[] = {2, 7, 1, 7, 3}; /* larger calls, and smaller ones in the same block */
     static float q[MOST];
@@ -336,7 +336,7 @@ static void unwritten_elements_are_named(void **state)
 }
 
 /* A write to the first element behind out or lse, in the slack of the guarded block, for calls of any size. */
-static void a_write_outside_is_seen(void **state)
+TEST(a_write_outside_is_seen)
 {
     static float q[MOST];
     for (size_t e = 0; e < ELEMS; e++)
@@ -361,7 +361,7 @@ static void a_write_outside_is_seen(void **state)
         }
 }
 
-static void digest_tells_every_bit(void **state)
+TEST(digest_tells_every_bit)
 {
     enum { QUERIES = 4, OWN = 3 };
     static float q[MOST];
@@ -389,13 +389,4 @@ static void digest_tells_every_bit(void **state)
         assert_true(kvb_kernel_io_digest(&io, OWN, zeros) != zeros); /* continued from a digest */
         kvb_kernel_io_free(&io);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("guarded memory", said_map, said_unmap, T(a_block_is_aligned_zero_and_writable),
-                        T(faults_name_block_and_distance), T(another_thread_may_fault), T(other_faults_are_not_ours),
-                        T(read_only_blocks_are_told_as_such), T(canaries_find_writes_into_the_slack),
-                        T(a_fitted_block_is_guarded_at_its_new_size), T(many_blocks_come_and_go),
-                        T(unwritten_elements_are_named), T(a_write_outside_is_seen), T(digest_tells_every_bit));
 }

@@ -3,7 +3,6 @@
  * library, a plug-in and any thread, except calls of an excused library. Its blocks are sound. It counts started
  * threads. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,7 +14,7 @@
 /* Hides blocks from the compiler, which may remove a pair of malloc and free. */
 static void *volatile sink;
 
-static void nothing_is_counted_without_calls(void **state)
+TEST(nothing_is_counted_without_calls)
 {
     sink = malloc(10);
     free(sink);
@@ -82,7 +81,7 @@ static void *by_realloc_of_a_block(void)
     return realloc(sink, 1000);
 }
 
-static void each_function_is_counted(void **state)
+TEST(each_function_is_counted)
 {
     static const struct {
         const char *name;
@@ -119,7 +118,7 @@ static void each_function_is_counted(void **state)
     }
 }
 
-static void growing_a_block_is_counted_and_keeps_it(void **state)
+TEST(growing_a_block_is_counted_and_keeps_it)
 {
     char *small = malloc(10);
     memcpy(small, "123456789", 10);
@@ -131,7 +130,7 @@ static void growing_a_block_is_counted_and_keeps_it(void **state)
     free(sink);
 }
 
-static void errors_are_those_of_the_standard(void **state)
+TEST(errors_are_those_of_the_standard)
 {
     volatile size_t huge = SIZE_MAX / 2 + 1;
     void *block = &block;
@@ -163,7 +162,7 @@ static void *allocate(void *context)
     return NULL;
 }
 
-static void threads_are_counted(void **state)
+TEST(threads_are_counted)
 {
     pthread_t threads[3];
     kvb_heap_watch_start();
@@ -179,7 +178,7 @@ static int nothing_more(void *context)
     return context != NULL;
 }
 
-static void started_threads_are_counted(void **state)
+TEST(started_threads_are_counted)
 {
     pthread_t thread;
     thrd_t other;
@@ -207,21 +206,13 @@ static const char plugin_source[] = "#include <stdlib.h>\n"
                                     "void plugin_give(void *block) { free(block); }\n"
                                     "int plugin_honest(int x) { return x + 1; }\n";
 
-int main(void);
-
-static void a_plugin_is_counted(void **state)
+TEST(a_plugin_is_counted)
 {
     const char *cc = getenv("CC");
-    char folder[200], path[256], line[700];
-    tests_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/plugin.c", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(plugin_source, f);
-    assert_int_equal(fclose(f), 0);
-    snprintf(line, sizeof line, "%s -O1 -shared -fPIC '%s/plugin.c' -o '%s/plugin.so'", cc ? cc : "cc", folder, folder);
+    const char *source = tests_text("plugin.c", plugin_source), *path = tests_path("plugin.so");
+    char line[2500];
+    snprintf(line, sizeof line, "%s -O1 -shared -fPIC '%s' -o '%s'", cc ? cc : "cc", source, path);
     assert_int_equal(system(line), 0);
-    snprintf(path, sizeof path, "%s/plugin.so", folder);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(object);
     void *(*take)(size_t) = (void *(*)(size_t))dlsym(object, "plugin_take");
@@ -259,13 +250,4 @@ static void a_plugin_is_counted(void **state)
     kvb_heap_watch_excuse(NULL);
 
     dlclose(object);
-    snprintf(line, sizeof line, "rm -r '%s'", folder);
-    assert_int_equal(system(line), 0);
-}
-
-int main(void)
-{
-    return TESTS_RUN("heap watch", T(nothing_is_counted_without_calls), T(each_function_is_counted),
-                     T(growing_a_block_is_counted_and_keeps_it), T(errors_are_those_of_the_standard),
-                     T(threads_are_counted), T(started_threads_are_counted), T(a_plugin_is_counted));
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: options, and those that name pools. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 #include "harness/command_line.h"
@@ -49,7 +47,7 @@ static const kvb_command no_words = {.name = "test", .synopsis = "", .about = ""
     kvb_options_parse(how, into, (int)(sizeof((char *[]){"test", __VA_ARGS__}) / sizeof(char *)),                      \
                       (char *[]){"test", __VA_ARGS__, NULL})
 
-static void every_kind_is_taken(void **state)
+TEST(every_kind_is_taken)
 {
     holder h = {0};
     assert_int_equal(
@@ -66,7 +64,7 @@ static void every_kind_is_taken(void **state)
     kvb_words_free(&h.rest);
 }
 
-static void bad_usage_is_refused(void **state)
+TEST(bad_usage_is_refused)
 {
     holder h = {0};
     assert_int_equal(PARSE(&h, &usage, "--unknown"), KVB_EXIT_USAGE);
@@ -79,7 +77,7 @@ static void bad_usage_is_refused(void **state)
     assert_int_equal(PARSE(&h, &usage, "--help"), KVB_EXIT_OK);
 }
 
-static void numbers_keep_their_range(void **state)
+TEST(numbers_keep_their_range)
 {
     uint64_t n = 7;
     char why[128];
@@ -97,7 +95,7 @@ static void numbers_keep_their_range(void **state)
 }
 
 /* Knobs: default values, both spellings of --set and its older form, and what a command line keeps of them. */
-static void knobs_are_set(void **state)
+TEST(knobs_are_set)
 {
     char text[128] = "";
     holder h = {0};
@@ -136,6 +134,8 @@ static int setup(void **state)
     return 0;
 }
 
+static CMFixtureFunction tests_setup = setup;
+
 static int take(const char *word)
 {
     n = 0;
@@ -151,7 +151,7 @@ static void assert_one(const char *word, const char *k, const char *v)
     assert_string_equal(pairs[0].k->format->name, k);
 }
 
-static void words_name_pools(void **state)
+TEST(words_name_pools)
 {
     assert_one("f16", "f16", "f16");
     assert_one("q4_0+had", "q4_0+had", "q4_0+had");
@@ -165,7 +165,7 @@ static void words_name_pools(void **state)
     assert_int_equal(pairs[0].k->format->transform, KVB_TRANSFORM_HADAMARD);
 }
 
-static void globs_take_what_there_is(void **state)
+TEST(globs_take_what_there_is)
 {
     assert_int_equal(take("a4g*"), 0);
     assert_int_equal(n, 3);
@@ -192,7 +192,7 @@ static void refused(const char *word, const char *says)
         fail_msg("%s: '%s' does not say '%s'", word, why, says);
 }
 
-static void bad_words_are_told(void **state)
+TEST(bad_words_are_told)
 {
     refused("q4_2", "unknown pool 'q4_2'; did you mean 'q4_1'? known: f32, f16, bf16");
     refused("q4_2", "each also with +had");
@@ -206,16 +206,9 @@ static void bad_words_are_told(void **state)
     refused("k=*,v=f16", "unknown pool '*'");
 }
 
-static void room_is_bounded(void **state)
+TEST(room_is_bounded)
 {
     n = 0;
     assert_int_equal(kvb_pool_word_take("*", &registry, pairs, 3, &n, why, sizeof why), -E2BIG);
     assert_int_equal(n, 3);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("options", setup, NULL, T(every_kind_is_taken), T(bad_usage_is_refused),
-                        T(numbers_keep_their_range), T(knobs_are_set), T(words_name_pools), T(globs_take_what_there_is),
-                        T(bad_words_are_told), T(room_is_bounded));
 }

@@ -48,7 +48,7 @@ static bool is_hidden(uint64_t visible, uint32_t c)
     return !(visible >> c & 1);
 }
 
-static void rows_with_gaps(void **state)
+TEST(rows_with_gaps)
 {
     static const kvb_format f32 = {.elem = KVB_F32};
     const kvb_view v = {
@@ -64,7 +64,7 @@ static void rows_with_gaps(void **state)
     check(&v, 16, (1u << CELLS) - 1); /* nothing is hidden */
 }
 
-static void scales_and_zeros(void **state)
+TEST(scales_and_zeros)
 {
     static const kvb_format a8 = {
         .elem = KVB_UINT8, .axis = KVB_AXIS_CHANNELS, .group = 32, .scale_elem = KVB_F16, .zero_elem = KVB_F16};
@@ -96,7 +96,7 @@ static void scales_and_zeros(void **state)
 }
 
 /* Each scale belongs to 4 cells; the second four cells are f16. */
-static void shared_scales_and_recent_rows(void **state)
+TEST(shared_scales_and_recent_rows)
 {
     static const kvb_format kivi = {.elem = KVB_UINT4,
                                     .axis = KVB_AXIS_TOKENS,
@@ -138,7 +138,7 @@ static void shared_scales_and_recent_rows(void **state)
 
 /* A plug-in's own encoding: a row at base has row_bytes less the tables that the format names, and ends before the next
  * row. */
-static void opaque_rows(void **state)
+TEST(opaque_rows)
 {
     static const kvb_format told = {.elem = KVB_OPAQUE, .axis = KVB_AXIS_CHANNELS, .group = 8, .scale_elem = KVB_F32},
                             untold = {.elem = KVB_OPAQUE, .axis = KVB_AXIS_TOKENS};
@@ -167,7 +167,7 @@ static void opaque_rows(void **state)
 }
 
 /* Views of K and V that overlap are filled one after the other and restored. */
-static void overlaps_come_back(void **state)
+TEST(overlaps_come_back)
 {
     static const kvb_format f32 = {.elem = KVB_F32};
     const kvb_view k = {
@@ -187,6 +187,8 @@ static int poison_end(void **state)
     kvb_poison_free(&poison);
     return 0;
 }
+
+static CMFixtureFunction tests_teardown = poison_end;
 
 /*
  * Shows that a row that a query should not see, misses, or sees twice, torn or from elsewhere is found and named. The
@@ -262,7 +264,7 @@ static void says(rig *r, const kvb_group *group, const char *what)
 static const kvb_group plain = {0}, latent = {.latent = true}, window = {.window = 2},
                        sinks = {.window = 2, .sinks = 1}, wide = {.window = 6}, chunk = {.chunk = 4};
 
-static void visible_sets(void **state)
+TEST_IN(visible_sets, rig_open, rig_close)
 {
     static const struct {
         const kvb_group *group;
@@ -292,7 +294,7 @@ static void visible_sets(void **state)
         {&chunk, 4, {2, 3, 4, 5}, "KV head 0 saw token 2, which it must not see"},
         {&chunk, 1, {5}, "KV head 0 did not see token 4"},
     };
-    rig *r = *state;
+    rig *r = *tests_state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         witness(r, cases[i].tokens, cases[i].n, cases[i].group->latent);
         says(r, cases[i].group, cases[i].what);
@@ -302,16 +304,16 @@ static void visible_sets(void **state)
 }
 
 /* Only one head is wrong. */
-static void every_head_is_asked(void **state)
+TEST_IN(every_head_is_asked, rig_open, rig_close)
 {
-    rig *r = *state;
+    rig *r = *tests_state;
     witness(r, (const uint32_t[]){4, 5}, 2, false);
     pair_of(r, 1, 0)[0] = kvb_tag_code(r->check.tag, 3, WITNESS_LAYER, 1, false);
     pair_of(r, 1, 0)[1] = kvb_tag_code(r->check.tag, 3, WITNESS_LAYER, 1, true);
     says(r, &window, "KV head 1 saw token 3, which it must not see");
 }
 
-static void rows_from_elsewhere(void **state)
+TEST_IN(rows_from_elsewhere, rig_open, rig_close)
 {
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5};
     const kvb_tag tag = kvb_tag_of(&model);
@@ -334,7 +336,7 @@ static void rows_from_elsewhere(void **state)
         {&plain, 0, KVB_WITNESS_TORN, "KV head 0 saw a torn K row"},
         {&plain, 1, KVB_WITNESS_TORN, "KV head 0 saw a torn V row"},
     };
-    rig *r = *state;
+    rig *r = *tests_state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         witness(r, all, TOKENS, cases[i].group->latent);
         pair_of(r, 0, 1)[cases[i].side] = cases[i].code;
@@ -345,21 +347,11 @@ static void rows_from_elsewhere(void **state)
 /* Shows: every built-in pool, plain and transformed, passes the check of pools alone. harness/faults/pools.c has wrong
  * pools. */
 
-static void built_in_pools_are_right(void **state)
+TEST(built_in_pools_are_right)
 {
     char place[256], why[1024];
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated)
             if (kvb_pool_alone(type, place, sizeof place, why, sizeof why))
                 fail_msg("%s", why);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("poison and witnesses", NULL, poison_end, T(rows_with_gaps), T(scales_and_zeros),
-                        T(shared_scales_and_recent_rows), T(opaque_rows), T(overlaps_come_back),
-                        cmocka_unit_test_setup_teardown(visible_sets, rig_open, rig_close),
-                        cmocka_unit_test_setup_teardown(every_head_is_asked, rig_open, rig_close),
-                        cmocka_unit_test_setup_teardown(rows_from_elsewhere, rig_open, rig_close),
-                        T(built_in_pools_are_right));
 }

@@ -2,7 +2,6 @@
 /* Shows: the profiles of made-up machines (/sys and /proc trees, hwloc XML), and the working sets chosen for them. */
 #include <hwloc.h>
 #include <sched.h>
-#include <sys/stat.h>
 
 #include "ci/tests/tests.h"
 #include "harness/machine/profile.h"
@@ -14,32 +13,15 @@
 
 /* ---- trees of files -------------------------------------------------------------------------------------- */
 
-static void root_make(char root[256])
-{
-    tests_folder(root, 256);
-}
-
-/* Writes root/path, and makes the folders above it. */
 static void file_write(const char *root, const char *path, const char *text)
 {
-    char file[512];
-    snprintf(file, sizeof file, "%s%s", root, path);
-    for (char *slash = file + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        mkdir(file, 0755);
-        *slash = '/';
-    }
-    FILE *out = fopen(file, "w");
-    assert_non_null(out);
-    fputs(text, out);
-    fclose(out);
+    tests_text(tests_path("%s%s", root, path), text);
 }
 
-static void virtual_machine_is_described(void **state)
+TEST(virtual_machine_is_described)
 {
-    char root[256];
+    const char *root = tests_folder();
     kvb_machine_profile p;
-    root_make(root);
     file_write(root, "/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu avx2 hypervisor lm\n");
     file_write(root, "/proc/meminfo",
                "MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\nHugePages_Total:      12\n"
@@ -60,37 +42,35 @@ static void virtual_machine_is_described(void **state)
     assert_true(p.level[3].working_set == 50 * MIB); /* half of what the control group leaves */
 }
 
-static void real_machine_is_described(void **state)
+TEST(real_machine_is_described)
 {
-    char root[256];
+    const char *root = tests_folder();
     kvb_machine_profile p;
-    root_make(root);
     file_write(root, "/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu avx2 lm\n");
     file_write(root, "/sys/class/dmi/id/sys_vendor", "QEMU\n"); /* flags, if there are any, decide before it */
     file_write(root, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
     assert_int_equal(kvb_profile_describe(root, &p), 0);
     assert_string_equal(p.virtual_machine, "none");
     assert_string_equal(p.governor, "unavailable: the system has no cpufreq");
-    assert_non_null(strstr(p.huge_pages, "transparent: always;"));
+    assert_contains(p.huge_pages, "transparent: always;");
 }
 
-static void arm_knows_by_its_vendor(void **state)
+TEST(arm_knows_by_its_vendor)
 {
-    char root[256];
+    const char *root = tests_folder();
     kvb_machine_profile p;
-    root_make(root);
     file_write(root, "/proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n");
     file_write(root, "/sys/class/dmi/id/sys_vendor", "QEMU\n");
     assert_int_equal(kvb_profile_describe(root, &p), 0);
     assert_string_equal(p.virtual_machine, "QEMU");
 }
 
-static void nothing_to_read_is_no_crash(void **state)
+TEST(nothing_to_read_is_no_crash)
 {
     kvb_machine_profile p;
     assert_int_equal(kvb_profile_describe("/nonexistent", &p), 0);
     assert_string_equal(p.virtual_machine, "none");
-    assert_non_null(strstr(p.huge_pages, "transparent: unavailable"));
+    assert_contains(p.huge_pages, "transparent: unavailable");
     assert_true(p.cores >= 1 && p.threads >= p.cores);
 }
 
@@ -178,7 +158,7 @@ static void sets_choose(made_up *m, uint64_t available, bool virtual_machine)
     hwloc_topology_destroy(topology);
 }
 
-static void two_sockets_get_both_caches(void **state)
+TEST(two_sockets_get_both_caches)
 {
     made_up m = {.sockets = 2, .cores = 8, .l1 = 32 * KIB, .l2 = MIB, .l3 = 256 * MIB, .memory = 64 * GIB};
     sets_choose(&m, 100 * GIB, false);
@@ -193,27 +173,27 @@ static void two_sockets_get_both_caches(void **state)
     assert_true(kvb_working_set_total(m.level, 4, 2) == 64 * MIB);
 }
 
-static void small_last_level_is_half_used(void **state)
+TEST(small_last_level_is_half_used)
 {
     made_up m = {.sockets = 1, .cores = 8, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 30 * MIB, .memory = 64 * GIB};
     sets_choose(&m, 60 * GIB, false);
     assert_true(m.level[2].working_set == 15 * MIB);
-    assert_non_null(strstr(m.level[2].note, "partly from L2")); /* 8 x 2 MiB of L2 hold it all */
+    assert_contains(m.level[2].note, "partly from L2"); /* 8 x 2 MiB of L2 hold it all */
     assert_true(m.level[3].working_set == 120 * MIB);
 }
 
-static void huge_shared_cache_of_a_guest(void **state)
+TEST(huge_shared_cache_of_a_guest)
 {
     made_up m = {.sockets = 1, .cores = 16, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = 24 * GIB};
     sets_choose(&m, 20 * GIB, true);
     assert_true(m.level[2].working_set == 64 * MIB);
-    assert_non_null(strstr(m.level[2].note, "virtual machine"));
+    assert_contains(m.level[2].note, "virtual machine");
     assert_true(m.level[3].working_set == 1200 * MIB);
     sets_choose(&m, 20 * GIB, false);
     assert_true(m.level[2].working_set == 128 * MIB);
 }
 
-static void machine_without_l3(void **state)
+TEST(machine_without_l3)
 {
     made_up m = {.sockets = 1, .cores = 4, .l1 = 32 * KIB, .l2 = 512 * KIB, .memory = GIB};
     sets_choose(&m, 0, false); /* 0: not known */
@@ -222,35 +202,31 @@ static void machine_without_l3(void **state)
     assert_true(m.level[3].working_set == 64 * MIB);
 }
 
-static void little_memory_is_said(void **state)
+TEST(little_memory_is_said)
 {
     made_up m = {.sockets = 1, .cores = 2, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = GIB};
     sets_choose(&m, GIB, false);
     assert_true(m.level[3].working_set == 512 * MIB);
-    assert_non_null(strstr(m.level[3].note, "only 1.7 x the last cache level"));
+    assert_contains(m.level[3].note, "only 1.7 x the last cache level");
 }
 
-static void tree_is_indented(void **state)
+TEST(tree_is_indented)
 {
     made_up m = {.sockets = 1, .cores = 2, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = GIB};
     hwloc_topology_t topology = topology_make(&m);
-    char *text;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    kvb_topology_tree_print(topology, out);
-    fclose(out);
+    kvb_topology_tree_print(topology, tests_print());
     hwloc_topology_destroy(topology);
+    const char *text = tests_printed();
     assert_int_equal(strncmp(text, "Machine", 7), 0);
-    assert_non_null(strstr(text, "\n  Package L#0\n"));
-    assert_non_null(strstr(text, "\n    L3 L#0 (300MB)\n"));
-    assert_non_null(strstr(text, "\n      L2 L#1 (2048KB)\n"));
-    assert_non_null(strstr(text, "\n            PU L#1 (P#1)\n"));
-    free(text);
+    assert_contains(text, "\n  Package L#0\n");
+    assert_contains(text, "\n    L3 L#0 (300MB)\n");
+    assert_contains(text, "\n      L2 L#1 (2048KB)\n");
+    assert_contains(text, "\n            PU L#1 (P#1)\n");
 }
 
 /* ---- measuring ------------------------------------------------------------------------------------------- */
 
-static void rows_are_measured_and_the_binding_is_left(void **state)
+TEST(rows_are_measured_and_the_binding_is_left)
 {
     kvb_machine_profile p;
     cpu_set_t before, after;
@@ -268,12 +244,4 @@ static void rows_are_measured_and_the_binding_is_left(void **state)
     assert_true(p.row[0].peak[KVB_PEAK_F32].median > 0);
     assert_int_equal(kvb_profile_measure_threads(&p, (const uint32_t[]){kvb_cores() + 1}, 1, 0.005), -22);
     assert_int_equal(p.n_rows, 0);
-}
-
-int main(void)
-{
-    return TESTS_RUN("profile", T(virtual_machine_is_described), T(real_machine_is_described),
-                     T(arm_knows_by_its_vendor), T(nothing_to_read_is_no_crash), T(two_sockets_get_both_caches),
-                     T(small_last_level_is_half_used), T(huge_shared_cache_of_a_guest), T(machine_without_l3),
-                     T(little_memory_is_said), T(tree_is_indented), T(rows_are_measured_and_the_binding_is_left));
 }

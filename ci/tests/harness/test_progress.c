@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the progress line counts steps; the time left counts heavy steps as heavy. */
 #include <signal.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "harness/program.h"
@@ -39,7 +38,7 @@ static shown line_after(void (*call)(void))
     return s;
 }
 
-static void heavy_steps_count_more(void **state)
+TEST(heavy_steps_count_more)
 {
     setenv("KVB_PROGRESS", "1000", 1); /* no line by itself */
     assert_int_equal(line_after(start).total, 10);
@@ -58,9 +57,4 @@ static void heavy_steps_count_more(void **state)
     s = line_after(NULL); /* 2009 are done, 1000 are left */
     assert_true(s.done == 11 && s.left <= s.seconds);
     kvb_progress_end();
-}
-
-int main(void)
-{
-    return TESTS_RUN("progress", cmocka_unit_test(heavy_steps_count_more));
 }

@@ -16,7 +16,7 @@
 /* Which contestant is next, which leave, and how much a base differs from itself. */
 
 /* Two contestants go A B, B A, A B, B A. */
-static void test_two(void **state)
+TEST(test_two)
 {
     static const size_t want[] = {0, 1, 1, 0, 0, 1, 1, 0};
     for (size_t i = 0; i < 8; i++)
@@ -24,7 +24,7 @@ static void test_two(void **state)
 }
 
 /* Each contestant has each place equally often, follows each other one, and all follow one another equally often. */
-static void test_balance(void **state)
+TEST(test_balance)
 {
     for (size_t n = 2; n <= 3; n++) {
         size_t rounds = 2 * n, in_place[3][3] = {{0}}, after[3][3] = {{0}};
@@ -43,7 +43,7 @@ static void test_balance(void **state)
 }
 
 /* Both become twice as slow; one is 3 % slower all the time. */
-static void test_null(void **state)
+TEST(test_null)
 {
     kvb_result a, b;
     kvb_result_init(&a);
@@ -89,7 +89,7 @@ static uint32_t three_run(taker t[3], const kvb_rounds *rounds, kvb_contestant c
 }
 
 /* A slow contestant leaves after the least number of rounds and the others go on; one with `limit` stays. */
-static void test_slow(void **state)
+TEST(test_slow)
 {
     taker t[3] = {{0, 0, UINT32_MAX, false}, {0.02, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, false}};
     kvb_contestant c[3];
@@ -107,7 +107,7 @@ static void test_slow(void **state)
 }
 
 /* A contestant that returns NAN leaves at once. With `together` that round is the last. */
-static void test_leaves(void **state)
+TEST(test_leaves)
 {
     kvb_contestant c[3];
     double samples[3][MOST];
@@ -122,7 +122,7 @@ static void test_leaves(void **state)
 }
 
 /* A signal ends the round, which does not count. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     taker t[3] = {{0, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, true}};
     kvb_contestant c[3];
@@ -166,7 +166,7 @@ static double none_take(void *ctx)
 
 /* With a team a sample is repeated, a few times, until one was undisturbed; else the least counts. The team is woken
  * before each. In this test a neighbour competes for the only core. */
-static void test_quiet(void **state)
+TEST(test_quiet)
 {
     uint32_t samples, most = 0;
     double sample;
@@ -221,7 +221,7 @@ static void free_all(kvb_samples times[KVB_STEP_KINDS])
 }
 
 /* Whatever the times are: rates of two kernels belong to the same steps. */
-static void the_main_kind_has_the_most_operations(void **state)
+TEST(the_main_kind_has_the_most_operations)
 {
     double flops[KVB_STEP_KINDS] = {[KVB_KIND_FILL] = 9, [KVB_KIND_PREFILL] = 3, [KVB_KIND_VERIFY] = 4};
     assert_int_equal(kvb_kind_main(flops), KVB_KIND_VERIFY); /* a fill attends to no cell */
@@ -229,7 +229,7 @@ static void the_main_kind_has_the_most_operations(void **state)
     assert_int_equal(kvb_kind_main(flops), KVB_KIND_PREFILL);
 }
 
-static void kinds_are_told_apart(void **state)
+TEST(kinds_are_told_apart)
 {
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
@@ -247,7 +247,7 @@ static void kinds_are_told_apart(void **state)
     free_all(times);
 }
 
-static void slow_first_passes_are_warmup(void **state)
+TEST(slow_first_passes_are_warmup)
 {
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
@@ -269,7 +269,7 @@ static void slow_first_passes_are_warmup(void **state)
     free_all(times);
 }
 
-static void a_null_comparison_sees_passes_that_differ(void **state)
+TEST(a_null_comparison_sees_passes_that_differ)
 {
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
@@ -282,7 +282,7 @@ static void a_null_comparison_sees_passes_that_differ(void **state)
     free_all(times);
 }
 
-static void few_passes_and_none(void **state)
+TEST(few_passes_and_none)
 {
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
@@ -308,7 +308,7 @@ static void numbered_passes_add(kvb_samples times[KVB_STEP_KINDS], int n)
             assert_int_equal(kvb_sample_add(&times[KVB_KIND_PREFILL], i + 0.25 * j), 0);
 }
 
-static void a_series_is_the_median_of_each_pass(void **state)
+TEST(a_series_is_the_median_of_each_pass)
 {
     static const struct {
         int passes, warmup, n;
@@ -348,7 +348,7 @@ static void contexts_make(const double *cells, size_t n, size_t passes, kvb_resu
     kvb_samples_free(&read);
 }
 
-static void contexts_are_told_apart_in_any_order(void **state)
+TEST(contexts_are_told_apart_in_any_order)
 {
     static const double cells[] = {300, 100, 200, 100, 100};
     kvb_result r;
@@ -363,7 +363,7 @@ static void contexts_are_told_apart_in_any_order(void **state)
     assert_int_equal(r.time.n_contexts, 0);
 }
 
-static void many_contexts_are_joined_evenly(void **state)
+TEST(many_contexts_are_joined_evenly)
 {
     double cells[1000];
     uint64_t samples = 0;
@@ -427,7 +427,7 @@ static int end(void **state)
     return 0;
 }
 
-static void kinds(void **state)
+TEST_IN(kinds, begin, end)
 {
     uint32_t seq[] = {7, 7}, pos[] = {0, 1};
     int32_t parents[] = {-1, 0};
@@ -445,7 +445,7 @@ static void kinds(void **state)
     assert_int_equal(kind_of((kvb_event){.kind = KVB_EVENT_SEQ_ADD, .delta = 1, .p1 = 9}), KVB_KIND_CONTROL);
 }
 
-static void forks(void **state)
+TEST_IN(forks, begin, end)
 {
     copy(0, 5); /* copies no token */
     step(2, 0, 0);
@@ -470,7 +470,7 @@ static void forks(void **state)
 }
 
 /* A reordered sequence keeps its trunk. */
-static void reordered(void **state)
+TEST_IN(reordered, begin, end)
 {
     kvb_event event = {.kind = KVB_EVENT_REORDER, .n = 3, .dsts = (uint32_t[]){0, 1, 2}, .srcs = (uint32_t[]){1, 1, 0}};
     step(2, 0, 1);
@@ -485,7 +485,7 @@ static void reordered(void **state)
 }
 
 /* A step of branches of different trunks is no fork, whatever their ids; nor is one of a trunk without branches. */
-static void many_sequences(void **state)
+TEST_IN(many_sequences, begin, end)
 {
     for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s += 2) {
         step(1, s, s);
@@ -545,7 +545,7 @@ static const float **calibrated(kvb_rows kind, kvb_format format)
     return amax;
 }
 
-static void largest_of_each_head(void **state)
+TEST_IN(largest_of_each_head, rows_reset, NULL)
 {
     for (kvb_rows kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
         row_at(kind, 0, 4, 1)[1] = -100; /* the last token, a negative one */
@@ -568,7 +568,7 @@ static void largest_of_each_head(void **state)
 }
 
 /* A Hadamard transform of 4 makes a row of tens (20, 0, 0, 0); one of 8 multiplies the first by sqrt(8). */
-static void after_the_transform(void **state)
+TEST_IN(after_the_transform, rows_reset, NULL)
 {
     const kvb_format format = {
         .name = "x", .elem = KVB_E4M3, .head_scale = KVB_STATIC_TENSOR, .transform = KVB_TRANSFORM_HADAMARD};
@@ -580,7 +580,7 @@ static void after_the_transform(void **state)
     free(amax);
 }
 
-static void nothing_to_do(void **state)
+TEST_IN(nothing_to_do, rows_reset, NULL)
 {
     assert_null(calibrated(KVB_ROWS_K, (kvb_format){.name = "x", .elem = KVB_E4M3}));
 }
@@ -597,7 +597,7 @@ static void count(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint64
     assert_int_equal(t.pairs, pairs);
 }
 
-static void none_and_causal(void **state)
+TEST(none_and_causal)
 {
     count(&(kvb_mask){.kind = KVB_MASK_NONE}, 3, 130, 130, 3 * 130);
     count(&(kvb_mask){.kind = KVB_MASK_NONE}, 1, 64, 64, 64);
@@ -605,30 +605,15 @@ static void none_and_causal(void **state)
     count(&(kvb_mask){.kind = KVB_MASK_CAUSAL}, 4, 4, 4, 1 + 2 + 3 + 4);
 }
 
-static void runs_overlap(void **state)
+TEST(runs_overlap)
 {
     const uint32_t start[] = {0, 2, 3, 3};
     const kvb_run runs[] = {{0, 10}, {60, 70}, {5, 66}}; /* union 0..70; the third query sees nothing */
     count(&(kvb_mask){.kind = KVB_MASK_RUNS, .row_start = start, .runs = runs}, 3, 200, 70, 20 + 61);
 }
 
-static void explicit_bits(void **state)
+TEST(explicit_bits)
 {
     const uint64_t bits[] = {0x5, 0x1, 0x4, ~(uint64_t)0}; /* two queries, two words each, 70 cells */
     count(&(kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = 2}, 2, 70, 2 + 6, 3 + 7);
-}
-
-int main(void)
-{
-    return TESTS_RUN(
-        "rounds and what they are made of", T(test_two), T(test_balance), T(test_null), T(test_quiet), T(test_slow),
-        T(test_leaves), T(test_stopped), T(the_main_kind_has_the_most_operations), T(kinds_are_told_apart),
-        T(slow_first_passes_are_warmup), T(a_null_comparison_sees_passes_that_differ), T(few_passes_and_none),
-        T(a_series_is_the_median_of_each_pass), T(contexts_are_told_apart_in_any_order),
-        T(many_contexts_are_joined_evenly), cmocka_unit_test_setup_teardown(kinds, begin, end),
-        cmocka_unit_test_setup_teardown(forks, begin, end), cmocka_unit_test_setup_teardown(reordered, begin, end),
-        cmocka_unit_test_setup_teardown(many_sequences, begin, end),
-        cmocka_unit_test_setup(largest_of_each_head, rows_reset),
-        cmocka_unit_test_setup(after_the_transform, rows_reset), cmocka_unit_test_setup(nothing_to_do, rows_reset),
-        T(none_and_causal), T(runs_overlap), T(explicit_bits));
 }

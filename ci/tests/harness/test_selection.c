@@ -4,8 +4,6 @@
  * if their names are different strings; few combinations cover all pairs; every value of a setting meets every part
  * that can take it; and --no-staging refuses pools that none of the chosen kernels reads.
  */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
@@ -23,6 +21,8 @@ static int setup(void **state)
     return 0;
 }
 
+static CMFixtureFunction tests_setup = setup;
+
 static void words_of(kvb_words *words, const char **at, size_t n)
 {
     *words = (kvb_words){.at = at, .n = n};
@@ -34,7 +34,7 @@ static void select_part(const kvb_selection_words *words, const kvb_suite_part *
         fail_msg("%s", why);
 }
 
-static void common_combinations_are_run_once(void **state)
+TEST(common_combinations_are_run_once)
 {
     char own[] = "llama", typed[] = "llama"; /* the same name at two places */
     const char *first_values[] = {"own", own, NULL}, *second_values[] = {"own", typed, NULL};
@@ -63,7 +63,7 @@ static void common_combinations_are_run_once(void **state)
     }
 }
 
-static void growths_multiply(void **state)
+TEST(growths_multiply)
 {
     kvb_suite_part part = {.workloads = only_b, .caches = only_seq, .pools = one_pool};
     kvb_selection_words words = {0};
@@ -77,7 +77,7 @@ static void growths_multiply(void **state)
 }
 
 /* No workload here has layers that scan. */
-static void kernels_that_only_scan_are_there_when_named(void **state)
+TEST(kernels_that_only_scan_are_there_when_named)
 {
     const kvb_suite_part part = {.workloads = only_b, .caches = only_seq, .pools = one_pool};
     kvb_selection_words words = {0};
@@ -118,7 +118,7 @@ static bool together(const kvb_candidate *a, const kvb_candidate *b, size_t d, s
     return a->at[d] == b->at[d] && a->at[e] == b->at[e];
 }
 
-static void every_pair_that_can_be_is_chosen(void **state)
+TEST(every_pair_that_can_be_is_chosen)
 {
     static const struct {
         uint32_t sizes[KVB_PAIRS_DIMS], sick, most; /* most: twice the larger two dimensions' product */
@@ -156,7 +156,7 @@ static void every_pair_that_can_be_is_chosen(void **state)
 }
 
 /* Expensive combinations are chosen only if needed; values of other dimensions are chosen evenly. */
-static void the_cheap_and_the_rare_are_preferred(void **state)
+TEST(the_cheap_and_the_rare_are_preferred)
 {
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {8, 2, 8, 3, 3};
     static kvb_candidate at[MOST];
@@ -175,7 +175,7 @@ static void the_cheap_and_the_rare_are_preferred(void **state)
 }
 
 /* Only some dimensions are covered. Combinations chosen before count, and no other dimension is covered. */
-static void some_dimensions_are_covered_and_no_others(void **state)
+TEST(some_dimensions_are_covered_and_no_others)
 {
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {4, 2, 30, 3, 2};
     static kvb_candidate at[MOST];
@@ -201,7 +201,7 @@ static void some_dimensions_are_covered_and_no_others(void **state)
 }
 
 /* With a hub, each value of the other dimensions meets each of the hub's values; they need not meet one another. */
-static void what_meets_a_hub_is_few(void **state)
+TEST(what_meets_a_hub_is_few)
 {
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {12, 3, 6, 4, 2};
     static kvb_candidate at[MOST];
@@ -219,7 +219,7 @@ static void what_meets_a_hub_is_few(void **state)
     assert_int_equal(chosen, 12 * 2);
 }
 
-static void pairs_are_usual_where_nothing_is_named(void **state)
+TEST(pairs_are_usual_where_nothing_is_named)
 {
     static const char *const parts[] = {"reference"}, *const best[] = {"best"};
     kvb_words named = {.at = (const char **)(uintptr_t)parts, .n = 1}, fastest = {(const char **)(uintptr_t)best, 1};
@@ -247,7 +247,7 @@ static bool f32_only(const kvb_problem *p, char *text, size_t bytes)
 
 /* Combinations of 3 histories, 4 kernels, 3 caches, 2 pairs of pools. Cache 1 cannot have the second axis, kernel 2 not
  * the third. */
-static void each_part_meets_each_value_of_a_setting(void **state)
+TEST(each_part_meets_each_value_of_a_setting)
 {
     enum { SIZES = 4, N = 3 * 4 * 3 * 2 };
     static const uint32_t sizes[SIZES] = {3, 4, 3, 2};
@@ -284,7 +284,7 @@ static void each_part_meets_each_value_of_a_setting(void **state)
 }
 
 /* Each word of each axis changes the setting that it names. */
-static void settings_are_what_their_words_say(void **state)
+TEST(settings_are_what_their_words_say)
 {
     const kvb_setting usual = {.page_cells = 16, .min_chunk = 256};
     for (size_t a = 0; a < KVB_SETTING_AXES; a++)
@@ -296,7 +296,7 @@ static void settings_are_what_their_words_say(void **state)
             assert_memory_not_equal(&set, &usual, sizeof set);
             kvb_setting_words(choice, true, text, sizeof text);
             if (a)
-                assert_non_null(strstr(text, kvb_setting_axes[a].words[v - 1]));
+                assert_contains(text, kvb_setting_axes[a].words[v - 1]);
         }
     const kvb_setting same = kvb_setting_apply(&usual, NULL);
     assert_memory_equal(&same, &usual, sizeof same);
@@ -308,7 +308,7 @@ static int none(const kvb_attend *args)
     return 0;
 }
 
-static void pools_that_nobody_reads(void **state)
+TEST(pools_that_nobody_reads)
 {
     static const kvb_kernel plain = {
         .name = "plain", .attend = none, .masks = KVB_MASK_BIT(KVB_MASK_NONE), .supports = f32_only};
@@ -320,17 +320,7 @@ static void pools_that_nobody_reads(void **state)
     assert_int_equal(kvb_native_check(&s, &registry, why, sizeof why), 0);
     s.kernels[0] = &plain;
     assert_int_equal(kvb_native_check(&s, &registry, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, "no selected kernel reads pool k=f16,v=f16; kernels that do: reference, openblas"));
-    assert_non_null(strstr(why, "pools that the selected kernels read: f32"));
+    assert_contains(why, "no selected kernel reads pool k=f16,v=f16; kernels that do: reference, openblas");
+    assert_contains(why, "pools that the selected kernels read: f32");
     kvb_selection_free(&s);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("selection", setup, NULL, T(common_combinations_are_run_once), T(growths_multiply),
-                        T(kernels_that_only_scan_are_there_when_named), T(every_pair_that_can_be_is_chosen),
-                        T(the_cheap_and_the_rare_are_preferred), T(some_dimensions_are_covered_and_no_others),
-                        T(what_meets_a_hub_is_few), T(pairs_are_usual_where_nothing_is_named),
-                        T(each_part_meets_each_value_of_a_setting), T(settings_are_what_their_words_say),
-                        T(pools_that_nobody_reads));
 }

@@ -67,7 +67,7 @@ static kvb_size_ask asked(const fact *f)
 }
 
 /* Published by papers and their code, or printed by the named engine. */
-static void test_facts(void **state)
+TEST(test_facts)
 {
     const fact facts[] = {
         {"Llama-3.1-8B", {FULL(32, 8, 128)}, ideal, "bf16", 1, 1, 131072, 0, 131072, 0},
@@ -114,7 +114,7 @@ static void test_facts(void **state)
     }
 }
 
-static void test_ranks_and_drafts(void **state)
+TEST(test_ranks_and_drafts)
 {
     const fact llama8 = {"Llama-3.1-8B", {FULL(32, 8, 128)}, ideal, "bf16", 1000, 1, 0, 0, 0, 0},
                deepseek = {"DeepSeek-V3", {LATENT(61, 0)}, ideal, "bf16", 1, 1, 0, 0, 0, 0},
@@ -148,7 +148,7 @@ static void test_ranks_and_drafts(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const struct {
         fact f;
@@ -182,7 +182,7 @@ static void test_refused(void **state)
 }
 
 /* Limits are the last values that fit: one more token, or sequence, does not. */
-static void test_budget(void **state)
+TEST(test_budget)
 {
     const fact facts[] = {
         {"plain", {FULL(32, 8, 128)}, ideal, "bf16", 4096, 3, 0, 0, 0, 0},
@@ -230,9 +230,4 @@ static void test_budget(void **state)
     terms.budget = 1;
     assert_int_equal(kvb_size_compute(&model, mamba.engine, &ask, &terms, &size, why, sizeof why), 0);
     assert_true(size.max_context == 0 && size.max_sequences == 0);
-}
-
-int main(void)
-{
-    return TESTS_RUN("sizing", T(test_facts), T(test_ranks_and_drafts), T(test_refused), T(test_budget));
 }

@@ -66,7 +66,7 @@ static const struct {
     {"llama", "LlamaConfig", 32, 0, 0},
 };
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         json_t *config = bare(defaults[i].type, defaults[i].heads);
@@ -87,7 +87,7 @@ static void test_defaults(void **state)
 }
 
 /* A null is not an absent field: with it these classes compute the value. */
-static void test_null(void **state)
+TEST(test_null)
 {
     json_t *config = bare("mistral", 32);
 
@@ -99,13 +99,13 @@ static void test_null(void **state)
 }
 
 /* A default that does not divide the heads is refused, with the class's name. */
-static void test_default_refused(void **state)
+TEST(test_default_refused)
 {
     refused(bare("glm4_moe", 4), "8 KV heads do not divide the 4 heads");
 }
 
 /* vLLM's chatglm.py: multi_query_group_num if multi_query_attention else num_attention_heads. */
-static void test_multi_query(void **state)
+TEST(test_multi_query)
 {
     for (int on = -1; on <= 1; on++) {
         json_t *config = bare("chatglm", 32);
@@ -121,7 +121,7 @@ static void test_multi_query(void **state)
 }
 
 /* A field that one class does not read is unknown to another. */
-static void test_inert(void **state)
+TEST(test_inert)
 {
     json_t *config = bare("llama", 32);
 
@@ -130,7 +130,7 @@ static void test_inert(void **state)
 }
 
 /* Gemma4TextConfig: "Forcing last layer to full_attention". */
-static void test_last_full(void **state)
+TEST(test_last_full)
 {
     json_t *config = bare("gemma4_text", 8);
     kvb_sized_model *model = read_json("gemma4_text", config);
@@ -144,7 +144,7 @@ static void test_last_full(void **state)
 }
 
 /* Files as they are published (published.jsonl, with sources) give the layers of the built-in facts. */
-static void test_published(void **state)
+TEST(test_published)
 {
     FILE *file = fopen("ci/tests/harness/published.jsonl", "r");
     size_t n = 0;
@@ -171,7 +171,7 @@ static void test_published(void **state)
 
 /* Other spellings in published files: Nemotron-3-Ultra lists its layers and has no count, GLM-5.2 has a frequency
  * beside its list, Gemma 3n a width for each layer, granite-4.0-micro a mixer's fields but no such layer. */
-static void test_spelled(void **state)
+TEST(test_spelled)
 {
     static const struct {
         const char *model, *drop, *field;
@@ -221,7 +221,7 @@ static void test_spelled(void **state)
 }
 
 /* What a sequence keeps, by architecture: bytes per token, fixed bytes. 4 layers of 16 heads, 4 KV heads of 128. */
-static void test_families(void **state)
+TEST(test_families)
 {
 #define MLA                                                                                                            \
     "'kv_lora_rank': 512, 'q_lora_rank': 128, 'qk_rope_head_dim': 64, 'qk_nope_head_dim': 128, "                       \
@@ -305,10 +305,4 @@ static void test_families(void **state)
                      (uintmax_t)got.fixed_bytes_per_sequence, cases[i].token, (uintmax_t)cases[i].fixed);
         kvb_sized_model_free(model);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("sizing classes", T(test_defaults), T(test_null), T(test_default_refused), T(test_multi_query),
-                     T(test_inert), T(test_last_full), T(test_published), T(test_spelled), T(test_families));
 }

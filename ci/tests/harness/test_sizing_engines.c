@@ -41,7 +41,7 @@ static const struct {
     {"Meta-Llama-3-8B", &kvb_size_engine_llama_cpp, 512, 0, 512, 258.50 * MIB, 1.0},
 };
 
-static void test_peaks(void **state)
+TEST(test_peaks)
 {
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
         kvb_size_ask ask = ask_of(1024, 1, "f16");
@@ -57,7 +57,7 @@ static void test_peaks(void **state)
 }
 
 /* vLLM's buffers are for max_num_seqs (more on large devices), and for all wanted sequences. */
-static void test_devices(void **state)
+TEST(test_devices)
 {
     kvb_size_ask ask = ask_of(1024, 1, "f16");
     uint64_t usual = computed("Llama-3.1-8B", &kvb_size_engine_vllm, &ask).activation_bytes;
@@ -87,7 +87,7 @@ static void test_devices(void **state)
 
 /* llama-kv-cache-iswa.cpp: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. A row of a layer has 2048
  * bytes. */
-static void test_unified(void **state)
+TEST(test_unified)
 {
     kvb_size_ask ask = ask_of(8192, 4, "f16");
 
@@ -101,7 +101,7 @@ static void test_unified(void **state)
 }
 
 /* mamba_utils.py: one group for each of 4 ranks; a column and a state for each drafted token. */
-static void test_states_on_ranks(void **state)
+TEST(test_states_on_ranks)
 {
     kvb_sized_model *model =
         read_text("{'model_type':'mamba2','hidden_size':1024,'num_hidden_layers':2,'num_heads':32,'head_dim':64,"
@@ -120,7 +120,7 @@ static void test_states_on_ranks(void **state)
     kvb_sized_model_free(model);
 }
 
-static void test_pools(void **state)
+TEST(test_pools)
 {
     kvb_size_ask ask = ask_of(1100, 3, "bf16");
 
@@ -135,7 +135,7 @@ static void test_pools(void **state)
 }
 
 /* gpt-oss-20b has 12 layers of each kind, with rows of 2048 bytes and windows of 128. */
-static void test_windows(void **state)
+TEST(test_windows)
 {
     kvb_size_ask ask = ask_of(10000, 2, "bf16");
     kvb_size size;
@@ -159,7 +159,7 @@ static void test_windows(void **state)
 }
 
 /* Windowed layers keep every token if `whole` is set; not in vLLM for models with states. */
-static void test_whole_windows(void **state)
+TEST(test_whole_windows)
 {
     static const kvb_size_engine *const engines[] = {&kvb_size_engine_vllm, &kvb_size_engine_llama_cpp,
                                                      &kvb_size_engine_sglang};
@@ -178,7 +178,7 @@ static void test_whole_windows(void **state)
 
 /* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, beside 8
  * layers of rows. */
-static void test_mlx(void **state)
+TEST(test_mlx)
 {
     kvb_size_ask ask = ask_of(4097, 3, "bf16");
     kvb_size size = computed("DeepSeek-V3", &kvb_size_engine_mlx, &ask);
@@ -194,7 +194,7 @@ static void test_mlx(void **state)
 }
 
 /* The memory of rows and states is divided 10 : 9; a request needs three states (kv_cache_configurator.py). */
-static void test_shares(void **state)
+TEST(test_shares)
 {
     const uint64_t one = 24 * 2146304; /* Qwen3.5-9B: 32,768 B a token */
     kvb_size_ask ask = ask_of(1000, 2, "bf16");
@@ -209,7 +209,7 @@ static void test_shares(void **state)
 }
 
 /* DeepSeek-V3.2: pages of 64 slots; 132 bytes for the indexer; a row has 512 elements of fp8, 4 scales, 64 of bf16. */
-static void test_indexed(void **state)
+TEST(test_indexed)
 {
     kvb_size_ask ask = ask_of(100, 1, "bf16");
 
@@ -270,7 +270,7 @@ static double bytes_of(kvb_sized_model *model, const kvb_size_engine *engine, co
     return (double)(held.kv_bytes + (strcmp(what, "both") == 0 ? held.state_bytes : 0));
 }
 
-static void test_logs(void **state)
+TEST(test_logs)
 {
     for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
         kvb_sized_model *model = built_in(logs[i].model);
@@ -290,7 +290,7 @@ static void test_logs(void **state)
 
 /* vLLM's account of DeepSeek-V4-Pro (public file ids 63570094208, 54496589588): 9.62 GiB of a context of 1M in bf16, of
  * 30 layers that pool 4 tokens and 31 that pool 128, with the indexer's keys in bf16. */
-static void test_pooled(void **state)
+TEST(test_pooled)
 {
     kvb_sized_model *model = built_in("DeepSeek-V4-Flash");
     kvb_size_ask ask = ask_of(1 << 20, 1, "bf16");
@@ -307,7 +307,7 @@ static void test_pooled(void **state)
     kvb_sized_model_free(model);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *model;
@@ -348,11 +348,4 @@ static void test_refused(void **state)
         assert_string_equal(why, cases[i].why);
         kvb_sized_model_free(model);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("sizing engines", T(test_peaks), T(test_devices), T(test_unified), T(test_states_on_ranks),
-                     T(test_pools), T(test_refused), T(test_windows), T(test_shares), T(test_indexed), T(test_logs),
-                     T(test_mlx), T(test_whole_windows), T(test_pooled));
 }

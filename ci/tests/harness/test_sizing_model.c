@@ -101,7 +101,7 @@ static bool is_expected(const kvb_sized_group *group, const expected *e)
            group->state_elements == e->state && group->conv_elements == e->conv && group->every == e->every;
 }
 
-static void test_geometry(void **state)
+TEST(test_geometry)
 {
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         kvb_sized_model *model = built_in(groups[i].model);
@@ -115,7 +115,7 @@ static void test_geometry(void **state)
 }
 
 /* Every built-in model is read, has a source, whole notes, and all its layers. */
-static void test_built_in(void **state)
+TEST(test_built_in)
 {
     size_t n = 0;
 
@@ -140,16 +140,16 @@ static void test_built_in(void **state)
     assert_true(n >= 40);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     kvb_sized_model *model = built_in("META-LLAMA/llama-3.1-8b");
 
     assert_string_equal(model->name, "meta-llama/Llama-3.1-8B");
     kvb_sized_model_free(model);
     assert_int_equal(kvb_sized_model_built_in("Llama-3.1-8", &model, why, sizeof why), -ENOENT);
-    assert_non_null(strstr(why, "meta-llama/Llama-3.1-8B"));
+    assert_contains(why, "meta-llama/Llama-3.1-8B");
     assert_int_equal(kvb_sized_model_built_in("Lama-3.1-70b", &model, why, sizeof why), -ENOENT);
-    assert_non_null(strstr(why, "meta-llama/Llama-3.1-70B"));
+    assert_contains(why, "meta-llama/Llama-3.1-70B");
     assert_int_equal(kvb_sized_model_built_in("", &model, why, sizeof why), -ENOENT);
     assert_null(model);
 }
@@ -162,7 +162,7 @@ static bool is_noted(const kvb_sized_model *model, const char *text, const char 
     return false;
 }
 
-static void test_notes(void **state)
+TEST(test_notes)
 {
     kvb_sized_model *model = built_in("gpt2");
 
@@ -191,7 +191,7 @@ static void test_notes(void **state)
 #define MLA "{\"model_type\":\"deepseek_v3\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4"
 
 /* Configs with harmless oddities are read. */
-static void test_tolerated(void **state)
+TEST(test_tolerated)
 {
     static const char *const texts[] = {
         LLAMA(",\"sliding_window\":null,\"rope_scaling\":{\"factor\":8.0},\"eos_token_id\":[1,2]"),
@@ -297,7 +297,7 @@ static const struct {
      "attn_layer_offset: 5"},
 };
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     kvb_sized_model *model;
 
@@ -393,7 +393,7 @@ static void read_mutated(char *text, size_t n)
     kvb_sized_model_free(model);
 }
 
-static void test_mutations(void **state)
+TEST(test_mutations)
 {
     uint64_t seed = 1;
 
@@ -418,7 +418,7 @@ static void test_mutations(void **state)
 
 /* ---- facts collected by others, if the file is here ----------------------------------------------------------- */
 
-static void test_collected(void **state)
+TEST(test_collected)
 {
     json_t *all = json_load_file("../shared/data/models.json", 0, NULL), *entry;
     size_t i, sized = 0;
@@ -445,10 +445,4 @@ static void test_collected(void **state)
     }
     assert_int_equal(json_array_size(all) - sized, 3);
     json_decref(all);
-}
-
-int main(void)
-{
-    return TESTS_RUN("sizing model", T(test_geometry), T(test_built_in), T(test_names), T(test_notes),
-                     T(test_tolerated), T(test_refused), T(test_mutations), T(test_collected));
 }

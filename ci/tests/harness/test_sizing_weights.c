@@ -25,7 +25,7 @@ static uint64_t published_bytes(const kvb_sized_model *model)
     return bytes;
 }
 
-static void published_parameters_are_met(void **state)
+TEST(published_parameters_are_met)
 {
     int wrong = 0;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
@@ -47,7 +47,7 @@ static void published_parameters_are_met(void **state)
 }
 
 /* A small nvidia/Llama-3_3-Nemotron-Super-49B-v1: layers of three kinds, counted by hand. */
-static void blocks_that_do_nothing_have_no_tensors(void **state)
+TEST(blocks_that_do_nothing_have_no_tensors)
 {
     kvb_sized_model *model =
         read_text("{'model_type':'nemotron-nas','hidden_size':512,'num_hidden_layers':3,'num_attention_heads':8,"
@@ -63,7 +63,7 @@ static void blocks_that_do_nothing_have_no_tensors(void **state)
     kvb_sized_model_free(model);
 }
 
-static void widths_are_added_layer_by_layer(void **state)
+TEST(widths_are_added_layer_by_layer)
 {
     kvb_sized_model *model =
         read_text("{'model_type':'llama','hidden_size':512,'num_hidden_layers':3,'num_attention_heads':8,"
@@ -75,7 +75,7 @@ static void widths_are_added_layer_by_layer(void **state)
 /* The Hub's account of deepseek-ai/DeepSeek-V3: BF16 3918786560, F8_E4M3 680571043840, F32 41555600 elements. Its layer
  * for multi-token prediction is one more layer with embedding, output, a projection and three norms of its own in bf16.
  */
-static void published_bytes_of_deepseek_v3_are_met(void **state)
+TEST(published_bytes_of_deepseek_v3_are_met)
 {
     const uint64_t hub = UINT64_C(680571043840) + 2 * UINT64_C(3918786560) + 4 * UINT64_C(41555600);
     const uint64_t own = UINT64_C(2) * 129280 * 7168 + UINT64_C(2) * 7168 * 7168 + 3 * 7168;
@@ -85,7 +85,7 @@ static void published_bytes_of_deepseek_v3_are_met(void **state)
 }
 
 /* model.safetensors.index.json of openai/gpt-oss-20b: "total_size": 13761264768. */
-static void published_bytes_of_gpt_oss_are_met(void **state)
+TEST(published_bytes_of_gpt_oss_are_met)
 {
     kvb_sized_model *model = built_in("gpt-oss-20b");
     assert_int_equal(published_bytes(model), UINT64_C(13761264768));
@@ -107,7 +107,7 @@ static kvb_sized_model *quantised(int layers, const char *quantization)
 
 /* One layer: q and o of 256 x 256, k and v of 128 x 256, gate and up of 512 x 256, down of 256 x 512; 2 x 100 x 256 and
  * three norms are not quantised. Counted by hand. */
-static void quantised_bytes_follow_the_config(void **state)
+TEST(quantised_bytes_follow_the_config)
 {
     enum { PLAIN = 2 * (2 * 100 * 256 + 3 * 256), ATTENTION = 196608, DENSE = 393216, ROWS = 2048 };
     static const struct {
@@ -160,7 +160,7 @@ static void quantised_bytes_follow_the_config(void **state)
 }
 
 /* A name excludes the tensors that it matches, here attention and MLP in so many of twelve equal layers. */
-static void names_leave_out_what_they_match(void **state)
+TEST(names_leave_out_what_they_match)
 {
     enum { ATTENTION = 196608, DENSE = 393216, VECTORS = 2 * (2 * 100 * 256 + 25 * 256) };
     static const struct {
@@ -194,7 +194,7 @@ static void names_leave_out_what_they_match(void **state)
 
 /* Lists as nvidia/Kimi-K2.6-NVFP4 and zai-org/GLM-5-FP8 have them: attention, the dense layer and towers (its files
  * hold some 594e9 bytes); what lies beside matrices, and the layer for multi-token prediction. */
-static void lists_by_layers_leave_experts_quantised(void **state)
+TEST(lists_by_layers_leave_experts_quantised)
 {
     static const struct {
         const char *model, *quantization, *names[4];
@@ -234,7 +234,7 @@ static void lists_by_layers_leave_experts_quantised(void **state)
 
 /* The Hub's account of google/gemma-3-4b-it: 4,300,079,472 parameters in bf16, vision tower and projector among
  * them. */
-static void vision_towers_are_counted_or_named(void **state)
+TEST(vision_towers_are_counted_or_named)
 {
     static const char config[] =
         "{'model_type':'gemma3','architectures':['Gemma3ForConditionalGeneration'],'text_config':{'hidden_size':2560,"
@@ -258,7 +258,7 @@ static void vision_towers_are_counted_or_named(void **state)
 }
 
 /* The Hub's counts of parameters, towers among them. */
-static void vision_towers_of_other_models(void **state)
+TEST(vision_towers_of_other_models)
 {
     static const struct {
         const char *config;
@@ -318,7 +318,7 @@ static void vision_towers_of_other_models(void **state)
 }
 
 /* The Hub counts 228,703,644,928 values, which are 228,689,764,864 parameters and the rest scales. */
-static void quantised_bytes_of_minimax_m2_5(void **state)
+TEST(quantised_bytes_of_minimax_m2_5)
 {
     const uint64_t parameters = 228689764864,
                    plain = 2 * 200064UL * 3072 + 62 * (3072 * 256 + 256) + (2 * 62 + 1) * 3072 + 62 * (6144 + 1024);
@@ -328,7 +328,7 @@ static void quantised_bytes_of_minimax_m2_5(void **state)
     kvb_sized_model_free(model);
 }
 
-static void published_bytes_are_the_dtype_s_or_refused(void **state)
+TEST(published_bytes_are_the_dtype_s_or_refused)
 {
     static const char *const dtypes[] = {"bf16", "", "f32"};
     kvb_sized_model *model = built_in("Qwen3-8B");
@@ -344,7 +344,7 @@ static void published_bytes_are_the_dtype_s_or_refused(void **state)
     kvb_sized_model_free(model);
 }
 
-static void unknown_or_wrong_fields_are_named(void **state)
+TEST(unknown_or_wrong_fields_are_named)
 {
     static kvb_sized_group group = {.n = 2, .heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16};
     static const struct {
@@ -394,7 +394,7 @@ static void unknown_or_wrong_fields_are_named(void **state)
     }
 }
 
-static void known_parameters_say_what_is_not_in_them(void **state)
+TEST(known_parameters_say_what_is_not_in_them)
 {
     kvb_sized_model *model = built_in("Llama-3.1-8B");
     kvb_sized_parameters p;
@@ -409,7 +409,7 @@ static void known_parameters_say_what_is_not_in_them(void **state)
     kvb_sized_model_free(model);
 }
 
-static void words_give_bytes(void **state)
+TEST(words_give_bytes)
 {
     const kvb_sized_parameters known = {.known = true, .total = 1000}, most = {.known = true, .total = UINT64_MAX / 2};
     const kvb_sized_parameters unknown = {.why = "intermediate_size is missing"};
@@ -468,7 +468,7 @@ static void words_give_bytes(void **state)
 }
 
 /* Llama-3.1-8B by hand: hidden 4096, 8 KV heads of 128, 14336 wide, 32 layers, 128256 words. */
-static void ranks_hold_their_share(void **state)
+TEST(ranks_hold_their_share)
 {
     const uint64_t words = UINT64_C(128256) * 4096, qo = UINT64_C(32) * 2 * 4096 * 4096,
                    kv = UINT64_C(32) * 2 * 4096 * 1024;
@@ -499,7 +499,7 @@ static void ranks_hold_their_share(void **state)
 }
 
 /* MLA's low-rank inputs, norms and routers are on every rank. */
-static void what_is_not_divided_is_whole_on_a_rank(void **state)
+TEST(what_is_not_divided_is_whole_on_a_rank)
 {
     kvb_sized_model *model = built_in("DeepSeek-V3");
     const uint64_t *all = model->parameters.part;
@@ -512,16 +512,4 @@ static void what_is_not_divided_is_whole_on_a_rank(void **state)
     assert_int_equal(rank.part[KVB_WEIGHTS_EXPERTS], all[KVB_WEIGHTS_EXPERTS] / 16);
     assert_int_equal(rank.part[KVB_WEIGHTS_ATTENTION], all[KVB_WEIGHTS_ATTENTION] / 16);
     kvb_sized_model_free(model);
-}
-
-int main(void)
-{
-    return TESTS_RUN("sizing weights", T(published_parameters_are_met), T(blocks_that_do_nothing_have_no_tensors),
-                     T(widths_are_added_layer_by_layer), T(published_bytes_of_deepseek_v3_are_met),
-                     T(published_bytes_of_gpt_oss_are_met), T(quantised_bytes_follow_the_config),
-                     T(vision_towers_are_counted_or_named), T(vision_towers_of_other_models),
-                     T(names_leave_out_what_they_match), T(lists_by_layers_leave_experts_quantised),
-                     T(quantised_bytes_of_minimax_m2_5), T(published_bytes_are_the_dtype_s_or_refused),
-                     T(unknown_or_wrong_fields_are_named), T(known_parameters_say_what_is_not_in_them),
-                     T(words_give_bytes), T(ranks_hold_their_share), T(what_is_not_divided_is_whole_on_a_rank));
 }

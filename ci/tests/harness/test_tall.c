@@ -4,10 +4,8 @@
  * memory. Every built-in kernel reads the right rows of views whose cells, pages and byte offsets exceed 2^16, 2^20,
  * 2^31 and 2^32. Kernels with narrower counters fail.
  */
-#include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
@@ -31,7 +29,7 @@ static long private_kib(void)
     return kib;
 }
 
-static void holds_rows(void **state)
+TEST(holds_rows)
 {
     static const struct {
         size_t stride;
@@ -71,7 +69,7 @@ static void holds_rows(void **state)
 }
 
 /* An access before the first row or behind the last one is a fault. */
-static void ends_where_it_says(void **state)
+TEST(ends_where_it_says)
 {
     for (int behind = 0; behind < 2; behind++) {
         kvb_tall tall;
@@ -318,7 +316,7 @@ static const kvb_pool_type *pool_named(const char *name)
     return NULL;
 }
 
-static void every_kernel_reads_far_rows(void **state)
+TEST(every_kernel_reads_far_rows)
 {
     for (size_t p = 0; p < sizeof places / sizeof *places; p++)
         for (const char *const *pool = places[p].pools; *pool; pool++) {
@@ -387,7 +385,7 @@ static int narrow_attend(const kvb_attend *args)
     return 0;
 }
 
-static void narrow_kernels_are_found(void **state)
+TEST(narrow_kernels_are_found)
 {
     static const struct narrow kinds[] = {
         {"all bits", UINT64_MAX, UINT64_MAX, UINT64_MAX, true, 0},
@@ -419,10 +417,4 @@ static void narrow_kernels_are_found(void **state)
         side_end(&k_side);
         side_end(&v_side);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("tall", T(holds_rows), T(ends_where_it_says), T(every_kernel_reads_far_rows),
-                     T(narrow_kernels_are_found));
 }

@@ -3,9 +3,6 @@
  * file is refused with one line that names file and array, and no byte of one crashes. */
 #include "ci/tests/workloads/scratch.h"
 
-#include <errno.h>
-#include <math.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
 #include "harness/judge/recorded.h"
@@ -193,7 +190,7 @@ static const struct {
     {"|b1", KVB_DTYPE_BOOL, "bool", {0, 1}, {0, 1}},
 };
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
     for (size_t i = 0; i < N(dtypes); i++)
         for (uint32_t version = 1; version <= 3; version++) {
@@ -203,7 +200,7 @@ static void test_dtypes(void **state)
             bytes b = npy(version, dict, NULL, 0);
             for (int e = 0; e < 2; e++)
                 put_number(&b, dtypes[i].bits[e], each);
-            kvb_tensors *t = open_good(scratch_write("d.npy", b.at, b.n));
+            kvb_tensors *t = open_good(tests_write("d.npy", b.at, b.n));
             assert_int_equal(t->n, 1);
             assert_string_equal(t->list->name, "d");
             assert_int_equal(t->list->dtype, dtypes[i].dtype);
@@ -216,7 +213,7 @@ static void test_dtypes(void **state)
     assert_int_equal(N(dtypes), KVB_DTYPES);
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     static const struct {
         const char *dict;
@@ -232,7 +229,7 @@ static void test_shapes(void **state)
     for (size_t i = 0; i < N(shapes); i++) {
         const size_t n = i == 3 ? 1 : i == 4 ? 0 : 6;
         bytes b = npy(1, shapes[i].dict, "abcdef", n);
-        kvb_tensors *t = open_good(scratch_write("s.npy", b.at, b.n));
+        kvb_tensors *t = open_good(tests_write("s.npy", b.at, b.n));
         assert_int_equal(t->list->n_dims, shapes[i].n_dims);
         assert_memory_equal(t->list->dims, shapes[i].dims, shapes[i].n_dims * sizeof(uint64_t));
         assert_memory_equal(t->list->strides, shapes[i].strides, shapes[i].n_dims * sizeof(uint64_t));
@@ -241,7 +238,7 @@ static void test_shapes(void **state)
     }
 }
 
-static void test_zip(void **state)
+TEST(test_zip)
 {
     const bytes a = npy(1, DICT("<f4"), (const float[]){1, 2}, 8), b = npy(2, DICT("|i1"), "\1\2", 2);
     const uint64_t bases[] = {0, 5ull << 30}; /* beyond 32 bits, behind a hole */
@@ -251,7 +248,7 @@ static void test_zip(void **state)
         zip_add(&z, "a.npy", &a, false);
         zip_add(&z, "notes.txt", &a, false);
         const bytes end = zip_end(&z);
-        const char *path = scratch_path("z.npz");
+        const char *path = tests_path("z.npz");
         FILE *file = fopen(path, "w");
         assert_int_equal(fseeko(file, (off_t)z.base, SEEK_SET), 0);
         assert_int_equal(fwrite(end.at, 1, end.n, file), end.n);
@@ -287,7 +284,7 @@ static const char writer[] =
     "    with open(f'{folder}/{k}.npy', 'wb') as f:\n"
     "        np.lib.format.write_array(f, v, version=(1 + i % 3, 0))\n";
 
-static void test_numpy(void **state)
+TEST(test_numpy)
 {
     static const char python[] = "/usr/bin/python3"; /* Debian's, with Debian's numpy */
     static const char *const names[] = {"plain.npz", "packed.npz", "."};
@@ -295,13 +292,13 @@ static void test_numpy(void **state)
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", python);
     if (system(command))
         skip(); /* no numpy here */
-    const char *script = scratch_text("writer.py", writer);
-    snprintf(command, sizeof command, "rm -f %s/*.npy && %s %s %s", scratch_folder, python, script, scratch_folder);
+    const char *script = tests_text("writer.py", writer);
+    snprintf(command, sizeof command, "rm -f %s/*.npy && %s %s %s", tests_here(), python, script, tests_here());
     assert_int_equal(system(command), 0);
-    kvb_tensors *want = open_good(scratch_path("want.npz"));
+    kvb_tensors *want = open_good(tests_path("want.npz"));
     assert_true(want->n == 12 * 6 + 1);
     for (size_t i = 0; i < N(names); i++) {
-        kvb_tensors *t = open_good(scratch_path(names[i]));
+        kvb_tensors *t = open_good(tests_path("%s", names[i]));
         assert_alike(t, want);
         kvb_tensors_close(t);
     }
@@ -310,7 +307,7 @@ static void test_numpy(void **state)
 
 /* ---- bad files ---------------------------------------------------------------------------------------------------- */
 
-static void test_bad_npy(void **state)
+TEST(test_bad_npy)
 {
     static const struct {
         uint32_t version;
@@ -344,23 +341,23 @@ static void test_bad_npy(void **state)
     };
     for (size_t i = 0; i < N(bad); i++) {
         const bytes b = npy(bad[i].version, bad[i].dict, "0123456789abcdef0123456789abcdef", bad[i].n);
-        open_bad(scratch_write("x.npy", b.at, b.n), bad[i].part);
+        open_bad(tests_write("x.npy", b.at, b.n), bad[i].part);
     }
     bytes cut = npy(1, DICT("<f4"), "01234567", 8);
     cut.at[8] = 255; /* its header's length */
-    open_bad(scratch_write("x.npy", cut.at, cut.n), "array 'x': cut: a header of 255 bytes, but ");
-    open_bad(scratch_text("x.npy", "a text that is none"), "array 'x': not in numpy's format");
-    open_bad(scratch_text("x.npy", ""), "array 'x': not in numpy's format");
-    open_bad(scratch_text("x.npz", "PK"), "x.npz: expected a zip file, whose directory lies at its end");
-    open_bad(scratch_text("x.txt", "a"), "x.txt: expected a file .npy, .npz or .safetensors, or a folder of .npy");
-    open_bad(scratch_path("nothing.npy"), "nothing.npy: cannot be read: No such file");
+    open_bad(tests_write("x.npy", cut.at, cut.n), "array 'x': cut: a header of 255 bytes, but ");
+    open_bad(tests_text("x.npy", "a text that is none"), "array 'x': not in numpy's format");
+    open_bad(tests_text("x.npy", ""), "array 'x': not in numpy's format");
+    open_bad(tests_text("x.npz", "PK"), "x.npz: expected a zip file, whose directory lies at its end");
+    open_bad(tests_text("x.txt", "a"), "x.txt: expected a file .npy, .npz or .safetensors, or a folder of .npy");
+    open_bad(tests_path("nothing.npy"), "nothing.npy: cannot be read: No such file");
     open_bad("/dev/null", "expected a file .npy");
-    assert_int_equal(mkdir(scratch_path("empty"), 0777), 0);
-    open_bad(scratch_path("empty"), "empty: holds no array: expected .npy files in it");
-    assert_int_equal(rmdir(scratch_path("empty")), 0);
+    assert_int_equal(mkdir(tests_path("empty"), 0777), 0);
+    open_bad(tests_path("empty"), "empty: holds no array: expected .npy files in it");
+    assert_int_equal(rmdir(tests_path("empty")), 0);
 }
 
-static void test_bad_zip(void **state)
+TEST(test_bad_zip)
 {
     static const struct {
         enum { STORED, DEFLATED, WIDE, LOCAL } kind;
@@ -392,17 +389,17 @@ static void test_bad_zip(void **state)
         zip_add(&z, "b.npy", &a, bad[i].kind == DEFLATED);
         memcpy((bad[i].kind == LOCAL ? z.members.at : z.directory.at) + bad[i].place, &bad[i].value, bad[i].n);
         const bytes b = zip_end(&z);
-        open_bad(scratch_write("x.npz", b.at, b.n), bad[i].part);
+        open_bad(tests_write("x.npz", b.at, b.n), bad[i].part);
     }
     zip twice = {.n = 0};
     zip_add(&twice, "a.npy", &a, false);
     zip_add(&twice, "a.npy", &a, true);
     const bytes b = zip_end(&twice);
-    open_bad(scratch_write("x.npz", b.at, b.n), "x.npz: array 'a': two have this name");
+    open_bad(tests_write("x.npz", b.at, b.n), "x.npz: array 'a': two have this name");
 }
 
 /* A file cut at any length is refused. With any byte changed it is refused, or can be read to its last element. */
-static void test_each_byte(void **state)
+TEST(test_each_byte)
 {
     static const char *const names[] = {"x.npy", "x.npz", "x.safetensors"};
     bytes files[3] = {npy(1, DICT("<f2"), "0123", 4)};
@@ -412,22 +409,22 @@ static void test_each_byte(void **state)
     files[1] = zip_end(&z);
     files[1].n -= 3; /* the comment may be cut */
     const kvb_tensor t = {.name = "a", .dtype = KVB_DTYPE_I8, .n_dims = 1, .dims = {4}, .bytes = 4, .data = "0123"};
-    assert_int_equal(kvb_safetensors_write(scratch_path("x.safetensors"), &t, 1, NULL, why, sizeof why), 0);
-    kvb_tensors *good = open_good(scratch_path("x.safetensors"));
+    assert_int_equal(kvb_safetensors_write(tests_path("x.safetensors"), &t, 1, NULL, why, sizeof why), 0);
+    kvb_tensors *good = open_good(tests_path("x.safetensors"));
     assert_true(good->n == 1 && kvb_tensor_value(good->list, 3) == '3');
     kvb_tensors_close(good);
-    char *text = tests_read(scratch_path("x.safetensors"), &files[2].n);
+    char *text = tests_read(tests_path("x.safetensors"), &files[2].n);
     memcpy(files[2].at, text, files[2].n);
     free(text);
     for (size_t f = 0; f < N(names); f++) {
         for (size_t n = 0; n < files[f].n; n++)
-            open_bad(scratch_write(names[f], files[f].at, n), names[f]);
+            open_bad(tests_write(names[f], files[f].at, n), names[f]);
         for (size_t i = 0; i < 3 * files[f].n; i++) {
             bytes b = files[f];
             kvb_tensors *opened;
             volatile double sum = 0;
             b.at[i / 3] = (uint8_t)(i % 3 ? b.at[i / 3] ^ 1 << i % 3 : 0xff);
-            if (kvb_tensors_open(scratch_write(names[f], b.at, b.n), &opened, why, sizeof why))
+            if (kvb_tensors_open(tests_write(names[f], b.at, b.n), &opened, why, sizeof why))
                 continue;
             for (uint32_t k = 0; k < opened->n; k++)
                 for (uint64_t e = 0; e < opened->list[k].elements; e++)
@@ -435,10 +432,4 @@ static void test_each_byte(void **state)
             kvb_tensors_close(opened);
         }
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("arrays in files", scratch_setup, scratch_teardown, T(test_dtypes), T(test_shapes), T(test_zip),
-                        T(test_numpy), T(test_bad_npy), T(test_bad_zip), T(test_each_byte));
 }

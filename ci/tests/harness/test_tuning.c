@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: tuning, the best kernel of a table, and teams of threads. */
-#include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ci/tests/tests.h"
 #include "harness/machine/team.h"
@@ -16,6 +14,32 @@
 #include "harness/tuning/tuning.h"
 #include "kernels/attend.h"
 #include "kernels/kernels.h"
+
+/* Exits with the number of cores that a process with one processor counts; 100: it cannot be bound. */
+static void bound_to_one_processor(void)
+{
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    for (int i = 0; sched_getaffinity(0, sizeof all, &all) == 0 && i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    _exit(sched_setaffinity(0, sizeof one, &one) ? 100 : (int)kvb_cores());
+}
+
+TEST(only_cores_that_may_be_used_count)
+{
+#ifdef __SANITIZE_THREAD__
+    skip(); /* the sanitizer's own thread may use every processor, and so the process may */
+#endif
+    int status;
+    pid_t pid = fork(); /* before this process counts: it counts once */
+    assert_true(pid >= 0);
+    if (!pid)
+        bound_to_one_processor();
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+}
 
 /* Shows: a machine's settings are written and read back, each field alone. */
 
@@ -40,11 +64,10 @@ static kvb_tuning some_tuning(uint32_t seed)
     return t;
 }
 
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
-    const char *folder = getenv("TMPDIR");
-    char path[300], why[400];
-    snprintf(path, sizeof path, "%.200s/kvbench-test-tuning.json", folder ? folder : "/tmp");
+    const char *path = tests_path("tuning.json");
+    char why[400];
     for (uint32_t seed = 0; seed < 16; seed++) {
         const kvb_tuning written = some_tuning(seed);
         kvb_tuning read;
@@ -64,7 +87,6 @@ static void what_is_written_is_read(void **state)
             assert_true(written.gain[i] == read.gain[i]);
         }
     }
-    remove(path);
 }
 
 /* Shows that --kernel best takes the fastest kernel that passed the same combination and is no witness; and which words
@@ -98,7 +120,7 @@ static const kvb_kernel *find(kvb_result *results, size_t n, const kvb_result *o
     return kvb_best_find(&best, of, why, sizeof why);
 }
 
-static void the_fastest_that_passed(void **state)
+TEST(the_fastest_that_passed)
 {
     kvb_result r[] = {record("reference", 30), record("openblas", 20), record("reference", 25), record("openblas", 50),
                       record("reference", 5),  record("witness", 1),   record("openblas", NAN)};
@@ -111,7 +133,7 @@ static void the_fastest_that_passed(void **state)
     assert_string_equal(why, "no kernel passed here in F");
 }
 
-static void of_the_very_combination(void **state)
+TEST(of_the_very_combination)
 {
     kvb_result all = record("reference", 30), other[6];
     for (size_t i = 0; i < 6; i++)
@@ -129,7 +151,7 @@ static void of_the_very_combination(void **state)
     }
 }
 
-static void a_kernel_that_is_not_loaded(void **state)
+TEST(a_kernel_that_is_not_loaded)
 {
     kvb_result r[] = {record("online", 1), record("openblas", 2)};
     assert_null(find(r, 2, &r[0]));
@@ -149,7 +171,7 @@ static int words_select(const char *first, const char *second, kvb_selection *s)
     return kvb_select(&words, &part, &registry, &workloads, false, s, why, sizeof why);
 }
 
-static void what_stands_beside_it(void **state)
+TEST(what_stands_beside_it)
 {
     kvb_selection s;
     assert_int_equal(words_select("best", NULL, &s), 0);
@@ -173,6 +195,8 @@ static int setup(void **state)
     return 0;
 }
 
+static CMFixtureFunction tests_setup = setup;
+
 /* Shows that a team runs each part once per run, with any number of threads, asleep or awake, on the allowed cores. */
 
 typedef struct tally {
@@ -188,7 +212,7 @@ static void part(void *ctx, uint32_t i, uint32_t n)
     t->plain[i]++;
 }
 
-static void every_part_runs_once(void **state)
+TEST(every_part_runs_once)
 {
     for (uint32_t n = 1; n <= 5; n++) {
         kvb_threads *threads;
@@ -209,33 +233,7 @@ static void every_part_runs_once(void **state)
     }
 }
 
-/* Exits with the number of cores that a process with one processor counts; 100: it cannot be bound. */
-static void bound_to_one_processor(void)
-{
-    cpu_set_t all, one;
-    CPU_ZERO(&one);
-    for (int i = 0; sched_getaffinity(0, sizeof all, &all) == 0 && i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
-        if (CPU_ISSET(i, &all))
-            CPU_SET(i, &one);
-    _exit(sched_setaffinity(0, sizeof one, &one) ? 100 : (int)kvb_cores());
-}
-
-static void only_cores_that_may_be_used_count(void **state)
-{
-#ifdef __SANITIZE_THREAD__
-    skip(); /* the sanitizer's own thread may use every processor, and so the process may */
-#endif
-    int status;
-    pid_t pid = fork(); /* before this process counts: it counts once */
-    assert_true(pid >= 0);
-    if (!pid)
-        bound_to_one_processor();
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 1);
-}
-
-static void binding_needs_a_core_for_each(void **state)
+TEST(binding_needs_a_core_for_each)
 {
     kvb_threads *threads;
     uint32_t cores = kvb_cores();
@@ -251,7 +249,7 @@ static void binding_needs_a_core_for_each(void **state)
     assert_true(CPU_EQUAL(&before, &after)); /* the caller's own affinity has not changed */
 }
 
-static void a_team_ends_without_a_run(void **state)
+TEST(a_team_ends_without_a_run)
 {
     kvb_threads *threads;
     assert_int_equal(kvb_threads_start(3, false, &threads), 0);
@@ -265,7 +263,7 @@ static void nothing(void *ctx, uint32_t i, uint32_t n)
 }
 
 /* A thread that still starts up could allocate or free while a kernel is watched. */
-static void threads_are_ready_when_started(void **state)
+TEST(threads_are_ready_when_started)
 {
     for (int round = 0; round < 200; round++) {
         kvb_threads *threads;
@@ -275,21 +273,4 @@ static void threads_are_ready_when_started(void **state)
         assert_int_equal(kvb_heap_watch_stop(), 0);
         kvb_threads_end(threads);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_cores_that_may_be_used_count), /* before the machine is looked at */
-        cmocka_unit_test(what_is_written_is_read),
-        cmocka_unit_test(the_fastest_that_passed),
-        cmocka_unit_test(of_the_very_combination),
-        cmocka_unit_test(a_kernel_that_is_not_loaded),
-        cmocka_unit_test(what_stands_beside_it),
-        cmocka_unit_test(every_part_runs_once),
-        cmocka_unit_test(binding_needs_a_core_for_each),
-        cmocka_unit_test(a_team_ends_without_a_run),
-        cmocka_unit_test(threads_are_ready_when_started),
-    };
-    return cmocka_run_group_tests_name("tuning and teams", tests, setup, NULL);
 }

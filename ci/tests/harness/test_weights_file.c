@@ -1,46 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: bytes of safetensors files are summed from their headers only, however large the data; of an index, over its
  * shards. Missing, cut or contradictory files are refused with one line that names the file. */
-#include <errno.h>
-#include <unistd.h>
-
 #include "ci/tests/tests.h"
 #include "harness/size/weights.h"
 
-static char folder[256], why[600];
-
-static const char *path_of(const char *name)
-{
-    static char path[400];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void text_write(const char *name, const char *text)
-{
-    FILE *f = fopen(path_of(name), "wb");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
+static char why[600];
 
 /* Writes a file with this header, and `data` bytes as a hole. */
 static void shard_write(const char *name, const char *header, uint64_t data)
 {
-    FILE *f = fopen(path_of(name), "wb");
     const uint64_t length = strlen(header);
-    assert_non_null(f);
-    for (unsigned i = 0; i < 8; i++)
-        fputc((int)(length >> 8 * i & 255), f);
-    assert_int_equal(fwrite(header, 1, length, f), length);
-    assert_int_equal(fflush(f), 0);
-    assert_int_equal(ftruncate(fileno(f), (off_t)(8 + length + data)), 0);
-    assert_int_equal(fclose(f), 0);
+    char bytes[1024];
+    assert_in_range(length, 0, sizeof bytes - 8);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    assert_int_equal(truncate(tests_write(name, bytes, 8 + length), (off_t)(8 + length + data)), 0);
 }
 
 static int setup(void **state)
 {
-    tests_folder(folder, sizeof folder);
     shard_write("a.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16);
     shard_write("b.safetensors",
                 "{\"y\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
@@ -50,67 +28,57 @@ static int setup(void **state)
                 "{\"w\":{\"dtype\":\"BF16\",\"shape\":[20480,1048576],\"data_offsets\":[0,42949672960]}}",
                 UINT64_C(40) << 30);
     shard_write("cut.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 7);
-    text_write("short.safetensors", "12");
+    tests_text("short.safetensors", "12");
     return 0;
 }
 
-static int teardown(void **state)
-{
-    static const char *const names[] = {"a.safetensors",   "b.safetensors",     "large.safetensors",
-                                        "cut.safetensors", "short.safetensors", "model.safetensors.index.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(path_of(names[i]));
-    return rmdir(folder);
-}
+static CMFixtureFunction tests_setup = setup;
 
-static void files_are_summed_without_reading_data(void **state)
+TEST(files_are_summed_without_reading_data)
 {
     uint64_t bytes;
-    assert_int_equal(kvb_weights_file(path_of("a.safetensors"), &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_file(tests_path("a.safetensors"), &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 16);
-    assert_int_equal(kvb_weights_file(path_of("large.safetensors"), &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_file(tests_path("large.safetensors"), &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, UINT64_C(42949672960));
     char both[900];
-    snprintf(both, sizeof both, "%s/a.safetensors,%s/b.safetensors", folder, folder);
+    snprintf(both, sizeof both, "%s,%s", tests_path("a.safetensors"), tests_path("b.safetensors"));
     assert_int_equal(kvb_weights_file(both, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 16 + 11);
 }
 
 /* Any part stands for all parts, named once or several times; a missing one is named. */
-static void a_part_stands_for_all(void **state)
+TEST(a_part_stands_for_all)
 {
     uint64_t bytes;
     shard_write("m-00001-of-00002.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
                 16);
-    assert_int_equal(kvb_weights_file(path_of("m-00001-of-00002.safetensors"), &bytes, why, sizeof why), -ENOENT);
-    assert_non_null(strstr(why, "m-00002-of-00002.safetensors: "));
+    assert_int_equal(kvb_weights_file(tests_path("m-00001-of-00002.safetensors"), &bytes, why, sizeof why), -ENOENT);
+    assert_contains(why, "m-00002-of-00002.safetensors: ");
     shard_write("m-00002-of-00002.safetensors", "{\"y\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]}}", 5);
-    assert_int_equal(kvb_weights_file(path_of("m-00002-of-00002.safetensors"), &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_file(tests_path("m-00002-of-00002.safetensors"), &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 16 + 5);
     char both[1200];
-    snprintf(both, sizeof both, "%s/m-00001-of-00002.safetensors,%s/a.safetensors,%s/m-00002-of-00002.safetensors",
-             folder, folder, folder);
+    snprintf(both, sizeof both, "%s,%s,%s", tests_path("m-00001-of-00002.safetensors"), tests_path("a.safetensors"),
+             tests_path("m-00002-of-00002.safetensors"));
     assert_int_equal(kvb_weights_file(both, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 16 + 5 + 16);
-    unlink(path_of("m-00001-of-00002.safetensors"));
-    unlink(path_of("m-00002-of-00002.safetensors"));
     shard_write("none.safetensors", "{}", 0);
-    assert_int_equal(kvb_weights_file(path_of("none.safetensors"), &bytes, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, "none.safetensors: holds no tensor"));
-    unlink(path_of("none.safetensors"));
+    assert_int_equal(kvb_weights_file(tests_path("none.safetensors"), &bytes, why, sizeof why), -EINVAL);
+    assert_contains(why, "none.safetensors: holds no tensor");
 }
 
-static void an_index_names_its_shards(void **state)
+TEST(an_index_names_its_shards)
 {
     uint64_t bytes;
-    text_write("model.safetensors.index.json",
+    tests_text("model.safetensors.index.json",
                "{\"metadata\":{\"total_size\":1},\"weight_map\":"
                "{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\",\"z\":\"b.safetensors\"}}");
-    assert_int_equal(kvb_weights_file(path_of("model.safetensors.index.json"), &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_file(tests_path("model.safetensors.index.json"), &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 16 + 11); /* from the headers, not total_size */
 }
 
-static void wrong_files_are_refused(void **state)
+TEST(wrong_files_are_refused)
 {
     static const struct {
         const char *file, *index; /* index: text to write to the file; NULL: it exists */
@@ -135,14 +103,14 @@ static void wrong_files_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint64_t bytes;
         if (cases[i].index)
-            text_write(cases[i].file, cases[i].index);
-        const int err = kvb_weights_file(path_of(cases[i].file), &bytes, why, sizeof why);
+            tests_text(cases[i].file, cases[i].index);
+        const int err = kvb_weights_file(tests_path("%s", cases[i].file), &bytes, why, sizeof why);
         if (err != cases[i].err || !strstr(why, cases[i].why) || strchr(why, '\n'))
             fail_msg("case %zu: %d, \"%s\"", i, err, why);
     }
 }
 
-static void names_tell_files_from_words(void **state)
+TEST(names_tell_files_from_words)
 {
     assert_true(kvb_weights_is_file("model.safetensors"));
     assert_true(kvb_weights_is_file("dir/model.safetensors.index.json"));
@@ -151,11 +119,4 @@ static void names_tell_files_from_words(void **state)
     assert_false(kvb_weights_is_file("140GiB"));
     assert_false(kvb_weights_is_file(".safetensors"));
     assert_false(kvb_weights_is_file("config.json"));
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("weights file", setup, teardown, T(files_are_summed_without_reading_data),
-                        T(a_part_stands_for_all), T(an_index_names_its_shards), T(wrong_files_are_refused),
-                        T(names_tell_files_from_words));
 }

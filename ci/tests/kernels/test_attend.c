@@ -4,6 +4,7 @@
  * keeps attend.h's rules: any team, two regions, hidden cells that hold NaN or infinity, outputs of each type, queries
  * that see nothing. Problems are drawn from a table of scenes; a scene gives the values of some axes.
  */
+#define TESTS_OWN_MAIN
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
 #include "kernels/flash/flash.h"
@@ -565,7 +566,7 @@ static const struct shape plain = {
     .n_tok = 1, .n_kv_heads = 1, .group = 1, .k_dim = 16, .v_dim = 16, .n_cells = 150, .threads = 1, .seed = 1};
 
 /* The reference gives the same bits for the same rows copied in the order of the runs, all visible. */
-static void reference_sums_in_the_order_of_runs(void **state)
+TEST(reference_sums_in_the_order_of_runs)
 {
     for (uint32_t i = 0; i < 8; i++) {
         struct shape s = plain;
@@ -596,7 +597,7 @@ static void reference_sums_in_the_order_of_runs(void **state)
 }
 
 /* Threads that use BLAS at the same time do not spoil each other's products. A missing lock shows only by chance. */
-static void busy_teams_agree(void **state)
+TEST(busy_teams_agree)
 {
     struct shape s = plain;
     struct fixture one, three;
@@ -620,10 +621,8 @@ static void busy_teams_agree(void **state)
 
 int main(void)
 {
-    enum { SCENES = sizeof scenes / sizeof *scenes };
-    struct CMUnitTest tests[SCENES + 2] = {cmocka_unit_test(reference_sums_in_the_order_of_runs),
-                                           cmocka_unit_test(busy_teams_agree)};
-    for (uint32_t i = 0; i < SCENES; i++)
-        tests[2 + i] = (struct CMUnitTest){scenes[i].name, scene_check, NULL, NULL, (void *)(uintptr_t)&scenes[i]};
-    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
+        tests_add(__LINE__,
+                  (struct CMUnitTest){scenes[i].name, scene_check, NULL, NULL, (void *)(uintptr_t)&scenes[i]});
+    return tests_run();
 }

@@ -80,7 +80,7 @@ static void row_check(const struct row *r, const kvb_kernel *kernel)
                  r->words ? r->words : "takes");
 }
 
-static void others_are_declined_in_words(void **state)
+TEST(others_are_declined_in_words)
 {
     for (const struct row *r = declared_rows; r < declared_rows + sizeof declared_rows / sizeof *declared_rows; r++)
         for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++) {
@@ -92,7 +92,7 @@ static void others_are_declined_in_words(void **state)
 }
 
 /* Declared chains include the roundings of decoding. V in K's rows is decoded with them. */
-static void decoding_is_declared(void **state)
+TEST(decoding_is_declared)
 {
     static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_openblas, &kvb_kernel_flash};
     const kvb_format *turned = ROWS(.name = "turned", .elem = KVB_F32, .transform = KVB_TRANSFORM_HADAMARD),
@@ -125,7 +125,7 @@ static void decoding_is_declared(void **state)
 
 /* A product in a state is rounded three times: itself, the addition, a gate. Reading adds d_k products and their sum; a
  * convolution also adds the newest row. */
-static void scans_by_the_reference_are_declared(void **state)
+TEST(scans_by_the_reference_are_declared)
 {
     static const struct {
         kvb_scan_kind kind;
@@ -147,7 +147,7 @@ static void scans_by_the_reference_are_declared(void **state)
     }
 }
 
-static void flash_adds_16_lanes_and_the_witness_nothing(void **state)
+TEST(flash_adds_16_lanes_and_the_witness_nothing)
 {
     const kvb_problem p = {.n_tok = 1,
                            .n_heads = 2,
@@ -216,7 +216,7 @@ static void attend_keep_scratch(struct fixture *f)
     assert_int_equal(kvb_kernel_witness.attend(&f->args), 0);
 }
 
-static void lists_what_is_visible(void **state)
+TEST(lists_what_is_visible)
 {
     for (uint32_t i = 0; i < 200; i++) {
         struct shape s = shape_of(i);
@@ -272,7 +272,7 @@ static uint32_t damaged_code(uint32_t dim, uint32_t d, float x, uint32_t *was)
 }
 
 /* A row is torn if one element, in any channel, is no symbol, or is another symbol and the pattern repeats there. */
-static void damage_is_torn(void **state)
+TEST(damage_is_torn)
 {
     static const uint32_t dims[] = {20, 40, 96};
     static const float none[] = {0.0f, -0.0f, (float)NAN, -2.0f, 2.0f, 4.0f, -5.0f};
@@ -292,7 +292,7 @@ static void damage_is_torn(void **state)
 }
 
 /* Rows of formats with scales or windows are decoded whole, residual windows as f16. */
-static void other_formats_are_read(void **state)
+TEST(other_formats_are_read)
 {
     struct shape s = shape_of(4);
     struct fixture f;
@@ -322,11 +322,4 @@ static void other_formats_are_read(void **state)
             assert_int_equal(kvb_witness_seen(f.args.scratch, &f.args.problem, 0, h)[2 * c], code_of(0, h, c));
     free(f.args.scratch);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    return TESTS_RUN("declarations and the witness", T(others_are_declined_in_words), T(decoding_is_declared),
-                     T(scans_by_the_reference_are_declared), T(flash_adds_16_lanes_and_the_witness_nothing),
-                     T(lists_what_is_visible), T(damage_is_torn), T(other_formats_are_read));
 }

@@ -92,7 +92,7 @@ static bool tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t t
     return kept;
 }
 
-static void blocks_hold_what_is_visible(void **state)
+TEST(blocks_hold_what_is_visible)
 {
     uint32_t kept = 0, walked = 0;
     for (uint32_t i = 0; i < 96; i++) {
@@ -120,7 +120,7 @@ static void blocks_hold_what_is_visible(void **state)
 
 /* Runs that do not ascend, or outnumber the words, become bits of the declared size. Other masks stay, and nothing is
  * written. */
-static void runs_in_any_order_are_told_by_bits(void **state)
+TEST(runs_in_any_order_are_told_by_bits)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < 40; i++) {
@@ -154,7 +154,7 @@ static void runs_in_any_order_are_told_by_bits(void **state)
 }
 
 /* A window that wraps around: two runs, the later one first. */
-static void a_wrapped_window_is_told_by_bits(void **state)
+TEST(a_wrapped_window_is_told_by_bits)
 {
     static const kvb_run runs[] = {{0, 3}, {100, 130}, {5, 64}};
     static const uint32_t row_start[] = {0, 1, 3};
@@ -210,7 +210,7 @@ static void plan_check(const struct fixture *f, uint32_t parts, bool determinist
 }
 
 /* A long sequence is one span, until another sequence begins in between; from runs, and from bits. */
-static void spans_are_long(void **state)
+TEST(spans_are_long)
 {
     static const kvb_run runs[] = {{40, 1000}, {300, 320}};
     static const uint32_t row_start[] = {0, 1, 2}, row_words = 16;
@@ -237,7 +237,7 @@ static void spans_are_long(void **state)
     }
 }
 
-static void parts_share_everything(void **state)
+TEST(parts_share_everything)
 {
     for (uint32_t i = 0; i < 24; i++) {
         struct shape s = plain;
@@ -261,7 +261,7 @@ static void parts_share_everything(void **state)
 }
 
 /* Queries of 16 sequences whose cells alternate are not multiplied together; a common trunk is. */
-static void groups_follow_the_cost(void **state)
+TEST(groups_follow_the_cost)
 {
     kvb_seen seen[16];
     kvb_block block = {.seen = seen, .n = 16, .any = UINT64_MAX};
@@ -276,11 +276,4 @@ static void groups_follow_the_cost(void **state)
     assert_int_equal(seen->same, 16);
     assert_true(block.together);
     assert_int_equal(block.cost, cost_of(64, 64));
-}
-
-int main(void)
-{
-    return TESTS_RUN("flash plan", T(blocks_hold_what_is_visible), T(runs_in_any_order_are_told_by_bits),
-                     T(a_wrapped_window_is_told_by_bits), T(spans_are_long), T(parts_share_everything),
-                     T(groups_follow_the_cost));
 }

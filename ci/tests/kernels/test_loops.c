@@ -311,7 +311,7 @@ static void call_check(const products *p, kvb_elem elem, uint32_t dim, uint32_t 
 }
 
 /* Every dim with every number of rows; and every number of cells with every number of rows. */
-static void rows_are_multiplied(void **state)
+TEST(rows_are_multiplied)
 {
     uint64_t rng = 1;
     products p;
@@ -330,7 +330,7 @@ static void rows_are_multiplied(void **state)
 }
 
 /* Each code of a small float, wherever it lies among zeros. */
-static void every_code_is_read(void **state)
+TEST(every_code_is_read)
 {
     uint64_t rng = 3;
     products p;
@@ -365,7 +365,7 @@ static void every_code_is_read(void **state)
  * An element that is not finite, also in the last of an odd number of cells. bf16: it reaches only the scores of its
  * cell and the sums of its channel. f16: the loop reports it, as any product beyond the range, and adds nothing.
  */
-static void what_is_not_finite_is_seen(void **state)
+TEST(what_is_not_finite_is_seen)
 {
     static const uint16_t bits[KVB_ELEM_COUNT][5] = {
         [KVB_BF16] = {0x7f80, 0xff80, 0x7fc0, 0x7f80, 0xff80},
@@ -413,7 +413,7 @@ static void what_is_not_finite_is_seen(void **state)
 }
 
 /* Query rows of zeros, of the largest and smallest floats, infinite, NaN: as exact as others, except for BF16_LOST. */
-static void queries_of_any_size_are_taken(void **state)
+TEST(queries_of_any_size_are_taken)
 {
     static const float sizes[] = {0, 0x1.fffffep127f, 0x1p-41f, 0x1p-100f, 0x1p-140f, INFINITY, NAN, 0x1p-149f};
     enum { SIZES = sizeof sizes / sizeof *sizes };
@@ -441,7 +441,7 @@ static void queries_of_any_size_are_taken(void **state)
 }
 
 /* Numbers below 2^-126 count as 0; the loss is no more than declared. */
-static void what_is_lost_is_declared(void **state)
+TEST(what_is_lost_is_declared)
 {
     uint64_t rng = 6;
     products p;
@@ -570,7 +570,7 @@ static void product_check(const kvb_vector *level, uint32_t rows, uint32_t depth
     free(b);
 }
 
-static void beside_is_dots_and_sums(void **state)
+TEST(beside_is_dots_and_sums)
 {
     uint64_t rng = 5;
     const kvb_vector *table;
@@ -582,7 +582,7 @@ static void beside_is_dots_and_sums(void **state)
                         beside_check(table, stored[e], rows, n, ahead, &rng);
 }
 
-static void packs_are_copies(void **state)
+TEST(packs_are_copies)
 {
     uint64_t rng = 2;
     const kvb_vector *table;
@@ -595,7 +595,7 @@ static void packs_are_copies(void **state)
         }
 }
 
-static void products_are_right(void **state)
+TEST(products_are_right)
 {
     uint64_t rng = 3;
     const kvb_vector *table;
@@ -609,7 +609,7 @@ static void products_are_right(void **state)
     }
 }
 
-static void rescaling_is_exact(void **state)
+TEST(rescaling_is_exact)
 {
     uint64_t rng = 4;
     const kvb_vector *table;
@@ -628,7 +628,7 @@ static void rescaling_is_exact(void **state)
 }
 
 /* Addresses of neighbours and of any cells, also if cell * stride exceeds 32 bits; none is written behind the last. */
-static void rows_lie_where_cells_say(void **state)
+TEST(rows_lie_where_cells_say)
 {
     static const size_t strides[] = {256, 272, 1 << 20, (size_t)5 << 32};
     const uintptr_t first = 0x1000;
@@ -647,12 +647,4 @@ static void rows_lie_where_cells_say(void **state)
                 for (uint32_t c = 0; c < BLOCK; c++)
                     assert_true((uintptr_t)at[c] == (c < n ? first + cell[c] * strides[i / 2] : 0));
             }
-}
-
-int main(void)
-{
-    return TESTS_RUN("loops over vectors", T(rows_are_multiplied), T(every_code_is_read), T(what_is_not_finite_is_seen),
-                     T(queries_of_any_size_are_taken), T(what_is_lost_is_declared), T(packs_are_copies),
-                     T(products_are_right), T(rescaling_is_exact), T(beside_is_dots_and_sums),
-                     T(rows_lie_where_cells_say));
 }

@@ -28,12 +28,12 @@ static const kvb_prefetch *of_this_cpu(void)
     return !amd ? &kvb_prefetch_intel : family == 0x19 ? &kvb_prefetch_zen4 : &kvb_prefetch_amd;
 }
 
-static void follows_the_maker(void **state)
+TEST(follows_the_maker)
 {
     assert_ptr_equal(kvb_prefetch_here(), of_this_cpu());
 }
 
-static void others_may_be_set(void **state)
+TEST(others_may_be_set)
 {
     const kvb_prefetch *own = kvb_prefetch_here();
     kvb_prefetch_set(own == &kvb_prefetch_amd ? &kvb_prefetch_intel : &kvb_prefetch_amd);
@@ -42,7 +42,7 @@ static void others_may_be_set(void **state)
     assert_ptr_equal(kvb_prefetch_here(), own);
 }
 
-static void readings_are_by_spread_bytes_and_rows(void **state)
+TEST(readings_are_by_spread_bytes_and_rows)
 {
     static kvb_prefetch p;
     static const uint32_t bytes[][2] = {{1, 128}, {129, 256}, {257, 512}, {513, 4096}},
@@ -56,7 +56,7 @@ static void readings_are_by_spread_bytes_and_rows(void **state)
 }
 
 /* A group is read by the setting of its class; only turns prefetch as far ahead as the setting says. */
-static void a_group_is_read_as_its_rows_are_spread(void **state)
+TEST(a_group_is_read_as_its_rows_are_spread)
 {
     enum { EACH = KVB_READINGS / KVB_SPREADS };
     static kvb_prefetch p;
@@ -92,7 +92,7 @@ static void a_group_is_read_as_its_rows_are_spread(void **state)
 /* ---- pages ---- */
 
 /* Neighbouring rows touch each page once, at the row in which it begins, and wake the next page. */
-static void each_page_is_woken_once(void **state)
+TEST(each_page_is_woken_once)
 {
     for (size_t bytes = 64; bytes <= 2 * KVB_PAGE_BYTES / 3; bytes += 48) {
         uintptr_t woken = 5 * KVB_PAGE_BYTES;
@@ -120,7 +120,7 @@ static kvb_lookahead lookahead_of(uint32_t n, uint32_t run, bool steadily)
     return (kvb_lookahead){.view = &view, .cells = cells, .n = n, .run = run, .steadily = steadily};
 }
 
-static void runs_in_two_halves(void **state)
+TEST(runs_in_two_halves)
 {
     kvb_lookahead next = lookahead_of(16, 4, false);
     kvb_lookahead_step(&next);
@@ -131,7 +131,7 @@ static void runs_in_two_halves(void **state)
     assert_int_equal(next.done, 16);
 }
 
-static void one_run_all_along(void **state)
+TEST(one_run_all_along)
 {
     kvb_lookahead next = lookahead_of(1, 64, true);
     for (uint32_t i = 1; i <= 4; i++) {
@@ -145,7 +145,7 @@ static void one_run_all_along(void **state)
     assert_int_equal(next.done, 64);
 }
 
-static void fewer_than_eight(void **state)
+TEST(fewer_than_eight)
 {
     kvb_lookahead next = lookahead_of(1, 5, true);
     kvb_lookahead_step(&next);
@@ -156,7 +156,7 @@ static void fewer_than_eight(void **state)
     assert_int_equal(next.done, 5);
 }
 
-static void nothing_is_nothing(void **state)
+TEST(nothing_is_nothing)
 {
     kvb_lookahead_step(NULL);
     kvb_lookahead_until(NULL, 1, 2);
@@ -271,7 +271,7 @@ static void shape_read(const struct shape *s)
     met[at / KVB_READING_ROWS][at % KVB_READING_ROWS] = true;
 }
 
-static void no_reading_changes_a_bit(void **state)
+TEST(no_reading_changes_a_bit)
 {
     for (size_t e = 0; e < sizeof rows / sizeof *rows; e++)
         for (uint32_t size = 0; size < KVB_READING_SIZES; size++)
@@ -292,11 +292,4 @@ static void no_reading_changes_a_bit(void **state)
     for (uint32_t s = 0; s < KVB_READING_SIZES; s++)
         for (uint32_t r = 0; r < KVB_READING_ROWS; r++)
             assert_true(met[s][r]);
-}
-
-int main(void)
-{
-    return TESTS_RUN("reading", T(follows_the_maker), T(others_may_be_set), T(readings_are_by_spread_bytes_and_rows),
-                     T(a_group_is_read_as_its_rows_are_spread), T(each_page_is_woken_once), T(runs_in_two_halves),
-                     T(one_run_all_along), T(fewer_than_eight), T(nothing_is_nothing), T(no_reading_changes_a_bit));
 }

@@ -36,7 +36,7 @@ static float dot_of(float c, const float (*terms)[2], uint32_t n)
 }
 
 /* Even and odd elements have separate sums, from 0 on. These are added; the old value comes last. */
-static void sums_have_their_order(void **state)
+TEST(sums_have_their_order)
 {
     static const struct {
         float c, terms[6][2], want;
@@ -59,7 +59,7 @@ static void sums_have_their_order(void **state)
 }
 
 /* Factors, old values and results below 2^-126 count as 0 of the same sign. */
-static void subnormal_numbers_are_flushed(void **state)
+TEST(subnormal_numbers_are_flushed)
 {
     static const float least = 0x1p-126f;
     static const struct {
@@ -88,7 +88,7 @@ static void subnormal_numbers_are_flushed(void **state)
 }
 
 /* Infinities and NaN stay; sums beyond the range become infinite. */
-static void what_is_not_finite_stays(void **state)
+TEST(what_is_not_finite_stays)
 {
     const float one[][2] = {{INFINITY, 1}, {1, 1}}, none[][2] = {{INFINITY, 0}},
                 both[][2] = {{INFINITY, 1}, {-INFINITY, 1}},
@@ -100,7 +100,7 @@ static void what_is_not_finite_stays(void **state)
 }
 
 /* Bytes of A are signed, of B unsigned; the sum wraps around. */
-static void integers_are_exact(void **state)
+TEST(integers_are_exact)
 {
     tiles_open(TILE_LANES);
     tiles[0].u32[1][5] = 0x7fffffff;
@@ -114,7 +114,7 @@ static void integers_are_exact(void **state)
     assert_int_equal(tiles[0].u32[1][5], 0x7fffffffu - 255 * 128 + 2 * 255 * 127);
 }
 
-static void rows_are_loaded_and_stored(void **state)
+TEST(rows_are_loaded_and_stored)
 {
     uint8_t from[TILE_ROWS_MAX * 100], to[TILE_ROWS_MAX * 90];
     uint64_t rng = 1;
@@ -189,7 +189,7 @@ static void same_bits(const kvb_format *format, kvb_query_fn *query, kvb_block_s
     free(scratch);
 }
 
-static void instructions_give_the_same_bits(void **state)
+TEST(instructions_give_the_same_bits)
 {
 #if defined(__x86_64__)
     extern const kvb_amx_loops kvb_tiles_emulated;
@@ -218,10 +218,4 @@ static void instructions_give_the_same_bits(void **state)
 #else
     skip();
 #endif
-}
-
-int main(void)
-{
-    return TESTS_RUN("tiles", T(sums_have_their_order), T(subnormal_numbers_are_flushed), T(what_is_not_finite_stays),
-                     T(integers_are_exact), T(rows_are_loaded_and_stored), T(instructions_give_the_same_bits));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the loops of softmax, and conversions of elements. */
+#define TESTS_OWN_MAIN
 #include "ci/tests/tests.h"
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
@@ -63,7 +64,7 @@ static double error_largest(const kvb_vector *level, kvb_logits logits, float le
     return worst;
 }
 
-static void powers_are_near(void **state)
+TEST(powers_are_near)
 {
     const kvb_vector *table;
     for (int level = 0; (table = level_next(&level));) {
@@ -76,7 +77,7 @@ static void powers_are_near(void **state)
 }
 
 /* With a factor of 64, tanh's error is by far the largest that remains. */
-static void caps_are_near(void **state)
+TEST(caps_are_near)
 {
     const kvb_vector *table;
     for (int level = 0; (table = level_next(&level));)
@@ -89,11 +90,10 @@ static void caps_are_near(void **state)
 }
 
 /* Adds block after block to one row, against double precision. Hidden cells are NaN. */
-static void rows_of_blocks_are_right(void **ignored)
+TEST(rows_of_blocks_are_right)
 {
     uint64_t rng = 5;
     const kvb_vector *table;
-    (void)ignored;
     for (int level = 0; (table = level_next(&level));)
         for (uint32_t turn = 0; turn < 200; turn++) {
             kvb_logits logits = turn % 3 ? (kvb_logits){0.25f + 0.1f * (float)(turn % 40), 0} : (kvb_logits){0.3f, 40};
@@ -145,10 +145,9 @@ static void rows_of_blocks_are_right(void **ignored)
         }
 }
 
-static void nothing_visible_changes_nothing(void **ignored)
+TEST(nothing_visible_changes_nothing)
 {
     const kvb_vector *table;
-    (void)ignored;
     for (int level = 0; (table = level_next(&level));)
         for (int seen = 0; seen < 2; seen++) {
             _Alignas(64) float s[16] = {NAN, INFINITY, -INFINITY, 5, 6};
@@ -170,11 +169,10 @@ static kvb_row_state special(const kvb_vector *table, float first, float second,
     return state;
 }
 
-static void specials_keep_their_meaning(void **ignored)
+TEST(specials_keep_their_meaning)
 {
     const kvb_vector *table;
     _Alignas(64) float w[16];
-    (void)ignored;
     for (int level = 0; (table = level_next(&level));) {
         kvb_row_state state = special(table, -INFINITY, 2, 1, w);
         assert_true(w[0] == 0 && w[1] == 1 && w[2] == 0.5f && state.max == 2 && state.sum == 1.5);
@@ -208,7 +206,7 @@ static void specials_keep_their_meaning(void **ignored)
 }
 
 /* The reference's sum of thousands of equal weights, as coarse K formats give, does not drift. */
-static void equal_weights_add_up(void **state)
+TEST(equal_weights_add_up)
 {
     enum { CELLS = 16384 };
     static float s[CELLS];
@@ -244,7 +242,7 @@ static uint16_t encoded(kvb_elem elem, uint32_t b)
 }
 
 /* Value, sign of zero, quiet NaN, and back to the same bits. Rows of 65536 also try the wide paths. */
-static void every_pattern_decodes(void **state)
+TEST(every_pattern_decodes)
 {
     uint16_t *all = exact_alloc(65536 * sizeof *all, 0), *back = exact_alloc(65536 * sizeof *back, 0);
     float *wide = exact_alloc(65536 * sizeof *wide, 0), *portable = exact_alloc(65536 * sizeof *portable, 0);
@@ -274,7 +272,7 @@ static void every_pattern_decodes(void **state)
 }
 
 /* Tries, between any two neighbours: just below the middle, the middle, just above it. */
-static void rounding_is_to_nearest_even(void **state)
+TEST(rounding_is_to_nearest_even)
 {
     static const uint32_t last[] = {[KVB_F16] = 0x7bff, [KVB_BF16] = 0x7f7f}; /* largest finite */
     for (kvb_elem elem = KVB_F16; elem <= KVB_BF16; elem++)
@@ -289,7 +287,7 @@ static void rounding_is_to_nearest_even(void **state)
         }
 }
 
-static void edges_encode(void **state)
+TEST(edges_encode)
 {
     static const struct {
         kvb_elem elem;
@@ -318,7 +316,7 @@ static void edges_encode(void **state)
 }
 
 /* The wide encoder against the portable one on a stride of all f32 patterns, and on rows of every short length. */
-static void wide_encode_agrees(void **state)
+TEST(wide_encode_agrees)
 {
     enum { ROW = 4093 };
     float *row = exact_alloc(ROW * sizeof *row, 0);
@@ -346,7 +344,7 @@ static void marks_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n,
 }
 
 /* A format with more than plain elements is read by its own read(). */
-static void rows_are_read_by_their_format(void **state)
+TEST(rows_are_read_by_their_format)
 {
     static const float scale = 2;
     static const kvb_format formats[] = {
@@ -383,7 +381,7 @@ static void rows_are_read_by_their_format(void **state)
 }
 
 /* Plain elements, and those with scales and a window, with gaps between rows, one by one and many at once. */
-static void every_row_reads(void **state)
+TEST(every_row_reads)
 {
     for (uint32_t i = 0; i < 16; i++) {
         struct shape s = {.n_tok = 1,
@@ -421,8 +419,5 @@ static void every_row_reads(void **state)
 int main(int argc, char **argv)
 {
     step = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : STEP;
-    return TESTS_RUN("weights and conversions", T(powers_are_near), T(caps_are_near), T(rows_of_blocks_are_right),
-                     T(nothing_visible_changes_nothing), T(specials_keep_their_meaning), T(equal_weights_add_up),
-                     T(every_pattern_decodes), T(rounding_is_to_nearest_even), T(edges_encode), T(wide_encode_agrees),
-                     T(rows_are_read_by_their_format), T(every_row_reads));
+    return tests_run();
 }

@@ -3,9 +3,6 @@
 #ifndef KVB_TESTS_LIVE_FIXTURE_H
 #define KVB_TESTS_LIVE_FIXTURE_H
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "ci/tests/tests.h"
 #include "kernels/kernels.h"
 #include "workloads/live/live.h"
@@ -46,21 +43,6 @@ static inline kvb_live_outcome play(const kvb_scenario *scenario, const kvb_live
 static inline bool says_the_same(const kvb_live_outcome *a, const kvb_live_outcome *b)
 {
     return a->n == b->n && !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens);
-}
-
-static inline void directory_remove(const char *path)
-{
-    char command[4200];
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    assert_int_equal(system(command), 0);
-}
-
-static inline void file_write(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
 }
 
 #endif

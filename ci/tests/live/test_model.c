@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the decoder that records traces, layer by layer. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/live/fixture.h"
 #include "workloads/live/model.h"
@@ -34,7 +32,7 @@ static void turn(float *x, uint32_t dim, uint32_t position, double theta)
     kvb_rope_turn(&rope, angles, x);
 }
 
-static void test_rope_pairs_halves(void **state)
+TEST(test_rope_pairs_halves)
 {
     float x[4] = {1, 0, 0, 0};
     turn(x, 4, 1, 10000.0);
@@ -47,7 +45,7 @@ static void test_rope_pairs_halves(void **state)
     assert_float_equal(y[3], sinf(0.01f), 1e-6);
 }
 
-static void test_rope_is_relative(void **state)
+TEST(test_rope_is_relative)
 {
     double at[2];
     for (uint32_t shift = 0; shift < 2; shift++) {
@@ -68,7 +66,7 @@ static void test_rope_is_relative(void **state)
     assert_memory_equal(still, same, sizeof same);
 }
 
-static void test_best_prefers_low_ids_on_ties(void **state)
+TEST(test_best_prefers_low_ids_on_ties)
 {
     const float logits[] = {1, 5, -2, 5, 3, 5, 3};
     int32_t best[7];
@@ -81,7 +79,7 @@ static void test_best_prefers_low_ids_on_ties(void **state)
     }
 }
 
-static void test_normals_are_normal(void **state)
+TEST(test_normals_are_normal)
 {
     enum { N = 100000 };
     double sum = 0, squares = 0, fourth = 0;
@@ -96,7 +94,7 @@ static void test_normals_are_normal(void **state)
     assert_float_equal(fourth / N, 2.925, 0.1); /* 3 - 1.2/16: the sum of 16 uniforms */
 }
 
-static void test_weights_follow_the_seed(void **state)
+TEST(test_weights_follow_the_seed)
 {
     char why[160];
     kvb_weights *a = weights_new(&kvb_model_config_default), *b = weights_new(&kvb_model_config_default), *c;
@@ -113,7 +111,7 @@ static void test_weights_follow_the_seed(void **state)
 }
 
 /* Names and shapes as transformers' LlamaForCausalLM and Qwen3ForCausalLM have them. */
-static void test_tensors_are_named_and_shaped_like_llamas(void **state)
+TEST(test_tensors_are_named_and_shaped_like_llamas)
 {
     static const struct {
         const char *name;
@@ -154,7 +152,7 @@ static void test_tensors_are_named_and_shaped_like_llamas(void **state)
     kvb_weights_close(weights);
 }
 
-static void test_blur_is_relative_noise(void **state)
+TEST(test_blur_is_relative_noise)
 {
     kvb_weights *w = weights_new(&kvb_model_config_default), *draft;
     assert_int_equal(kvb_weights_blur(w, 9, 0.1f, &draft), 0);
@@ -174,7 +172,7 @@ static void test_blur_is_relative_noise(void **state)
     kvb_weights_close(w);
 }
 
-static void test_bad_models_are_refused(void **state)
+TEST(test_bad_models_are_refused)
 {
     const struct {
         kvb_model_config config;
@@ -189,8 +187,7 @@ static void test_bad_models_are_refused(void **state)
         char why[160] = "";
         kvb_weights *weights;
         assert_true(kvb_weights_open(&bad[i].config, &weights, why, sizeof why) < 0);
-        if (!strstr(why, bad[i].names))
-            fail_msg("'%s' does not name %s", why, bad[i].names);
+        assert_contains(why, bad[i].names);
     }
 }
 
@@ -243,7 +240,7 @@ static double difference(const kvb_weights *weights, const kvb_recorder *absorbe
     return worst / largest;
 }
 
-static void test_absorbed_is_expanded(void **state)
+TEST(test_absorbed_is_expanded)
 {
     const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_live_kernel_exact, &kvb_kernel_flash};
     char why[256];
@@ -277,7 +274,7 @@ static void test_absorbed_is_expanded(void **state)
 }
 
 /* Geometries that the forward pass would compute wrongly. */
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
     kvb_model_config good, bad[9];
     char why[256];
@@ -297,7 +294,7 @@ static void test_what_is_refused(void **state)
     bad[8].layers = KVB_MODEL_GROUPS + 1;
     for (size_t i = 0; i < 9; i++) {
         assert_true(kvb_model_config_check(&bad[i], why, sizeof why) < 0);
-        assert_non_null(strstr(why, i < 8 ? "latent attention" : "sink logits"));
+        assert_contains(why, i < 8 ? "latent attention" : "sink logits");
     }
 }
 
@@ -500,13 +497,13 @@ static void compare_with_naive(const kvb_model_config *config, const kvb_scenari
     kvb_weights_close(weights);
 }
 
-static void test_forward_is_a_llama(void **state)
+TEST(test_forward_is_a_llama)
 {
     kvb_model_config config = kvb_model_config_default;
     compare_with_naive(&config, NULL);
 }
 
-static void test_forward_without_qk_norm_tied(void **state)
+TEST(test_forward_without_qk_norm_tied)
 {
     kvb_model_config config = kvb_model_config_default;
     config.qk_norm = false;
@@ -518,7 +515,7 @@ static void test_forward_without_qk_norm_tied(void **state)
     compare_with_naive(&config, NULL);
 }
 
-static void test_forward_with_windows(void **state)
+TEST(test_forward_with_windows)
 {
     const kvb_scenario some = {.full_every = 2, .limits = {.window = 3, .sinks = 1}}, all = {.limits = {.window = 5}};
     kvb_model_config config = kvb_model_config_default;
@@ -527,7 +524,7 @@ static void test_forward_with_windows(void **state)
     compare_with_naive(&config, &all);
 }
 
-static void test_forward_with_chunks_and_without_positions(void **state)
+TEST(test_forward_with_chunks_and_without_positions)
 {
     const kvb_scenario some = {.full_every = 2, .limits = {.chunk = 6}};
     kvb_model_config config = kvb_model_config_default;
@@ -536,7 +533,7 @@ static void test_forward_with_chunks_and_without_positions(void **state)
     compare_with_naive(&config, &some);
 }
 
-static void test_forward_with_sink_logits(void **state)
+TEST(test_forward_with_sink_logits)
 {
     const kvb_scenario some = {.full_every = 2, .limits = {.window = 5}};
     kvb_model_config config = kvb_model_config_default;
@@ -546,7 +543,7 @@ static void test_forward_with_sink_logits(void **state)
     compare_with_naive(&config, &some);
 }
 
-static void test_forward_with_latent_attention(void **state)
+TEST(test_forward_with_latent_attention)
 {
     kvb_model_config config;
     kvb_scenario_config(&kvb_scenario_mla_decode, &config);
@@ -555,7 +552,7 @@ static void test_forward_with_latent_attention(void **state)
     compare_with_naive(&config, NULL);
 }
 
-static void test_batching_changes_no_bit(void **state)
+TEST(test_batching_changes_no_bit)
 {
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     size_t n = (size_t)N * weights->config.vocab;
@@ -591,7 +588,7 @@ static int never_prepared(kvb_store *store, const kvb_change *change, const kvb_
 
 /* The runner calls can_extend before each step, can_propose before each level of a tree. A step without room gives one
  * line and changes nothing. */
-static void test_no_room_is_one_line(void **state)
+TEST(test_no_room_is_one_line)
 {
     static const int32_t roots[] = {-1, -1, -1, -1};
     kvb_cache_type liar = kvb_cache_tree;
@@ -631,16 +628,4 @@ static void test_no_room_is_one_line(void **state)
         kvb_runner_close(&runner);
     }
     kvb_weights_close(weights);
-}
-
-int main(void)
-{
-    return TESTS_RUN("the live model", T(test_rope_pairs_halves), T(test_rope_is_relative),
-                     T(test_best_prefers_low_ids_on_ties), T(test_normals_are_normal), T(test_weights_follow_the_seed),
-                     T(test_tensors_are_named_and_shaped_like_llamas), T(test_blur_is_relative_noise),
-                     T(test_bad_models_are_refused), T(test_absorbed_is_expanded), T(test_what_is_refused),
-                     T(test_forward_is_a_llama), T(test_forward_without_qk_norm_tied), T(test_forward_with_windows),
-                     T(test_forward_with_chunks_and_without_positions), T(test_forward_with_sink_logits),
-                     T(test_forward_with_latent_attention), T(test_batching_changes_no_bit),
-                     T(test_no_room_is_one_line));
 }

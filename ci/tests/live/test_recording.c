@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what the decoder records over every cache, and from a checkpoint. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/live/fixture.h"
 #include "workloads/live/model.h"
@@ -27,11 +25,10 @@ static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, co
 
 static bool same_file(const char *one, const char *other, const char *name, const char *suffix)
 {
-    char path[2][8192];
+    char path[8192];
     size_t bytes[2];
-    snprintf(path[0], sizeof path[0], "%s/%s%s", one, name, suffix);
-    snprintf(path[1], sizeof path[1], "%s/%s%s", other, name, suffix);
-    char *a = tests_read(path[0], &bytes[0]), *b = tests_read(path[1], &bytes[1]);
+    snprintf(path, sizeof path, "%s/%s%s", other, name, suffix);
+    char *a = tests_read(tests_path("%s/%s%s", one, name, suffix), &bytes[0]), *b = tests_read(path, &bytes[1]);
     bool same = a && b && bytes[0] == bytes[1] && !memcmp(a, b, bytes[0]);
     free(a);
     free(b);
@@ -46,12 +43,10 @@ static bool same_twin(const char *one, const char *other, const kvb_scenario *sc
     return same_file(one, other, scenario->name, ending);
 }
 
-static void test_recordings_do_not_depend_on_the_cache(void **state)
+TEST(test_recordings_do_not_depend_on_the_cache)
 {
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
-    char own[4096], other[4096];
-    tests_folder(own, sizeof own);
-    tests_folder(other, sizeof other);
+    const char *own = tests_folder(), *other = tests_folder();
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         record(*s,
                kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute
@@ -69,8 +64,6 @@ static void test_recordings_do_not_depend_on_the_cache(void **state)
                 fail_msg("the twin of %s differs over %s", (*s)->name, (*cache)->name);
         }
     }
-    directory_remove(own);
-    directory_remove(other);
 }
 
 /* Events of each kind. */
@@ -83,10 +76,9 @@ static void count_kinds(const kvb_trace *trace, uint32_t count[KVB_EVENT_KINDS])
 
 static kvb_trace *trace_load(const char *directory, const char *name, const char *suffix)
 {
-    char path[8192], why[320] = "";
+    char why[320] = "";
     kvb_trace *trace = NULL;
-    snprintf(path, sizeof path, "%s/%s%s.jsonl", directory, name, suffix);
-    if (kvb_trace_load(path, 0, &trace, why, sizeof why))
+    if (kvb_trace_load(tests_path("%s/%s%s.jsonl", directory, name, suffix), 0, &trace, why, sizeof why))
         fail_msg("%s", why);
     return trace;
 }
@@ -111,7 +103,7 @@ static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_
     }
 }
 
-static void test_recordings_read_back(void **state)
+TEST(test_recordings_read_back)
 {
     /* Each trace: sequences, most tokens of a step, most live tokens (0: not checked), tokens; events of each kind. */
     static const char *const expected[] = {
@@ -132,8 +124,8 @@ static void test_recordings_read_back(void **state)
         "self-extend 2 40 106 124: step 72 prefill 1 seq_cp 1 seq_rm 2 seq_add 12 seq_div 6 defrag 1",
         "evict-rollback 2 40 0 162: step 83 prefill 1 seq_cp 1 seq_rm 5",
     };
-    char directory[4096], why[320] = "";
-    tests_folder(directory, sizeof directory);
+    const char *directory = tests_folder();
+    char why[320] = "";
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         char name[40], kind[16];
         uint32_t want[KVB_EVENT_KINDS] = {0}, seqs, step, cells, tokens, times;
@@ -193,13 +185,11 @@ static void test_recordings_read_back(void **state)
         kvb_trace_free(seeded);
         kvb_trace_free(trace);
     }
-    directory_remove(directory);
 }
 
-static void test_scenarios_have_their_hard_parts(void **state)
+TEST(test_scenarios_have_their_hard_parts)
 {
-    char directory[4096];
-    tests_folder(directory, sizeof directory);
+    const char *directory = tests_folder();
     record(&kvb_scenario_agent_fork, &kvb_cache_seq, directory);
     record(&kvb_scenario_batched_multi_seq, &kvb_cache_seq, directory);
     kvb_trace *trace = trace_load(directory, "agent-fork", "");
@@ -252,13 +242,12 @@ static void test_scenarios_have_their_hard_parts(void **state)
                   both, narrowed);
     assert_true(swaps >= 3 && both >= 1 && narrowed == 2);
     kvb_trace_free(trace);
-    directory_remove(directory);
 }
 
-static void test_long_decode(void **state)
+TEST(test_long_decode)
 {
-    char directory[4096], why[320] = "";
-    tests_folder(directory, sizeof directory);
+    const char *directory = tests_folder();
+    char why[320] = "";
     if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
     kvb_trace *trace = trace_load(directory, KVB_LONG_DECODE, "");
@@ -266,19 +255,18 @@ static void test_long_decode(void **state)
     assert_int_equal(trace->n_events, 33);
     assert_int_equal(trace->needs.cells, 32768 + 32);
     assert_int_equal(trace->needs.queries, 32);
-    assert_non_null(strstr(trace->header.source, "synthetic"));
+    assert_contains(trace->header.source, "synthetic");
     kvb_trace_free(trace);
-    directory_remove(directory);
 }
 
-static void test_shipped_traces_are_current(void **state)
+TEST(test_shipped_traces_are_current)
 {
     if (access("workloads/recorded/plain-decode.jsonl", R_OK)) {
         print_message("# skipped: workloads/recorded is not here\n");
         skip();
     }
-    char directory[4096], why[320] = "";
-    tests_folder(directory, sizeof directory);
+    const char *directory = tests_folder();
+    char why[320] = "";
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         record(*s, ((*s)->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
         /* events and tokens only; the last bits of tensors depend on the maths library */
@@ -289,17 +277,16 @@ static void test_shipped_traces_are_current(void **state)
     if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
     assert_true(same_file(directory, "workloads/recorded", KVB_LONG_DECODE, ".jsonl"));
-    directory_remove(directory);
 }
 
-static void test_unwritable_directory_is_named(void **state)
+TEST(test_unwritable_directory_is_named)
 {
     kvb_live_options options = options_of(NULL, &kvb_cache_contiguous);
     kvb_live_outcome outcome;
     char why[320] = "";
     assert_true(kvb_live_record(&kvb_scenario_plain_decode, &options, "/nowhere/at/all", &outcome, why, sizeof why) <
                 0);
-    assert_non_null(strstr(why, "/nowhere/at/all"));
+    assert_contains(why, "/nowhere/at/all");
     kvb_live_outcome_free(&outcome);
 }
 
@@ -308,9 +295,8 @@ static void test_unwritable_directory_is_named(void **state)
 
 static void round_trip(const kvb_model_config *config)
 {
-    char directory[4096], path[8192], why[320] = "";
-    tests_folder(directory, sizeof directory);
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    const char *path = tests_path("model.safetensors");
+    char why[320] = "";
     kvb_weights *saved = weights_new(config), *loaded = NULL;
     if (kvb_weights_save(saved, path, why, sizeof why) || kvb_weights_load(path, NULL, &loaded, why, sizeof why))
         fail_msg("%s", why);
@@ -326,15 +312,14 @@ static void round_trip(const kvb_model_config *config)
     kvb_live_outcome_free(&b);
     kvb_weights_close(saved);
     kvb_weights_close(loaded);
-    directory_remove(directory);
 }
 
-static void test_saved_weights_say_the_same(void **state)
+TEST(test_saved_weights_say_the_same)
 {
     round_trip(&kvb_model_config_default);
 }
 
-static void test_tied_without_qk_norm(void **state)
+TEST(test_tied_without_qk_norm)
 {
     kvb_model_config config = kvb_model_config_default;
     config.tied = true;
@@ -345,7 +330,7 @@ static void test_tied_without_qk_norm(void **state)
 }
 
 /* config.json with `extra` after its opening brace, and the words that the refusal must have. */
-static void test_configs_that_are_refused(void **state)
+TEST(test_configs_that_are_refused)
 {
     static const struct {
         const char *text, *names;
@@ -376,13 +361,10 @@ static void test_configs_that_are_refused(void **state)
         {"{" GOOD ",\"rms_norm_eps\":-1}", "rms_norm_eps"},
         {"{" GOOD ",\"tie_word_embeddings\":1}", "tie_word_embeddings"},
     };
-    char directory[4096], path[8192];
-    tests_folder(directory, sizeof directory);
-    snprintf(path, sizeof path, "%s/config.json", directory);
     kvb_model_config config;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char why[320] = "";
-        file_write(path, bad[i].text);
+        const char *path = tests_text("config.json", bad[i].text);
         if (!kvb_model_config_load(path, &config, why, sizeof why))
             fail_msg("taken: %s", bad[i].text);
         if (!strstr(why, bad[i].names) || !strstr(why, path))
@@ -390,17 +372,15 @@ static void test_configs_that_are_refused(void **state)
         assert_null(strchr(why, '\n'));
     }
     char why[320] = "";
-    file_write(path, "{" GOOD ",\"rope_scaling\":null,\"attention_bias\":false,\"model_type\":\"llama\","
-                     "\"torch_dtype\":\"bfloat16\"}");
-    if (kvb_model_config_load(path, &config, why, sizeof why))
+    tests_text("config.json", "{" GOOD ",\"rope_scaling\":null,\"attention_bias\":false,\"model_type\":\"llama\","
+                              "\"torch_dtype\":\"bfloat16\"}");
+    if (kvb_model_config_load(tests_path("config.json"), &config, why, sizeof why))
         fail_msg("%s", why);
     assert_int_equal(config.kv_heads, 4);
     assert_int_equal(config.head_dim, 4);
     assert_true(!config.tied && config.rope_theta == 10000.0);
-    snprintf(path, sizeof path, "%s/missing.json", directory);
-    assert_true(kvb_model_config_load(path, &config, why, sizeof why) < 0);
-    assert_non_null(strstr(why, "missing.json"));
-    directory_remove(directory);
+    assert_true(kvb_model_config_load(tests_path("missing.json"), &config, why, sizeof why) < 0);
+    assert_contains(why, "missing.json");
 }
 
 /* Writes the default model's checkpoint with one tensor changed. */
@@ -426,7 +406,7 @@ static void save_changed(const char *path, const char *tensor, const char *renam
     kvb_weights_close(weights);
 }
 
-static void test_tensors_that_are_refused(void **state)
+TEST(test_tensors_that_are_refused)
 {
     static const struct {
         const char *tensor, *renamed;
@@ -438,10 +418,8 @@ static void test_tensors_that_are_refused(void **state)
         {"model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.q_proj.bias", 0, "model.layers.0"},
         {"lm_head.weight", "model.layers.2.mlp.up_proj.weight", 0, "model.layers.2"},
     };
-    char directory[4096], path[8192], config[8192], why[320] = "";
-    tests_folder(directory, sizeof directory);
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
-    snprintf(config, sizeof config, "%s/other.json", directory);
+    const char *path = tests_path("%s/model.safetensors", tests_folder()), *config = tests_path("other.json");
+    char why[320] = "";
     if (kvb_model_config_save(config, &kvb_model_config_default, why, sizeof why))
         fail_msg("%s", why);
     kvb_weights *weights = NULL;
@@ -449,23 +427,21 @@ static void test_tensors_that_are_refused(void **state)
         save_changed(path, bad[i].tensor, bad[i].renamed, bad[i].rows);
         assert_true(kvb_weights_load(path, config, &weights, why, sizeof why) < 0);
         assert_null(weights);
-        if (!strstr(why, bad[i].names))
-            fail_msg("'%s' does not name %s", why, bad[i].names);
+        assert_contains(why, bad[i].names);
     }
     save_changed(path, "", NULL, 0);
     if (kvb_weights_load(path, config, &weights, why, sizeof why))
         fail_msg("%s", why);
     kvb_weights_close(weights);
     assert_true(kvb_weights_load(path, NULL, &weights, why, sizeof why) < 0); /* no config.json beside it */
-    assert_non_null(strstr(why, "config.json"));
-    directory_remove(directory);
+    assert_contains(why, "config.json");
 }
 
 /* Shows: no cache changes the model's tokens, and speculative decoding gives the tokens of plain greedy decoding. */
 
 /* Each scenario runs with weights of its own geometry. The right tokens come from recompute, which reads no cached
  * rows; from seq, if the scenario needs rows that are kept. */
-static void test_every_cache_says_the_same(void **state)
+TEST(test_every_cache_says_the_same)
 {
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         const kvb_cache_type *base =
@@ -491,7 +467,7 @@ static void test_every_cache_says_the_same(void **state)
     }
 }
 
-static void test_eagle_says_what_greedy_says(void **state)
+TEST(test_eagle_says_what_greedy_says)
 {
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -515,7 +491,7 @@ static void test_eagle_says_what_greedy_says(void **state)
 }
 
 /* Trees of three sequences at once, beside a fourth that decodes. Each seed has other prompts, drafts and paths. */
-static void test_trees_say_what_greedy_says(void **state)
+TEST(test_trees_say_what_greedy_says)
 {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         kvb_live_options options = options_of(NULL, &kvb_cache_seq);
@@ -531,7 +507,7 @@ static void test_trees_say_what_greedy_says(void **state)
 }
 
 /* For a kernel that takes only bits the runner expands the mask once per step, for all layers. */
-static void test_expanded_masks_are_of_this_step(void **state)
+TEST(test_expanded_masks_are_of_this_step)
 {
     static const struct {
         const kvb_scenario *scenario;
@@ -558,7 +534,7 @@ static void test_expanded_masks_are_of_this_step(void **state)
     kvb_weights_close(weights);
 }
 
-static void test_model_is_lively(void **state)
+TEST(test_model_is_lively)
 {
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
@@ -576,7 +552,7 @@ static void test_model_is_lively(void **state)
     kvb_weights_close(weights);
 }
 
-static void test_what_a_cache_cannot_do_is_named(void **state)
+TEST(test_what_a_cache_cannot_do_is_named)
 {
     static const struct {
         const kvb_scenario *scenario;
@@ -599,15 +575,4 @@ static void test_what_a_cache_cannot_do_is_named(void **state)
         assert_string_equal(why, cases[i].why);
         kvb_live_outcome_free(&outcome);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("recording", T(test_recordings_do_not_depend_on_the_cache), T(test_recordings_read_back),
-                     T(test_scenarios_have_their_hard_parts), T(test_long_decode), T(test_shipped_traces_are_current),
-                     T(test_unwritable_directory_is_named), T(test_saved_weights_say_the_same),
-                     T(test_tied_without_qk_norm), T(test_configs_that_are_refused), T(test_tensors_that_are_refused),
-                     T(test_every_cache_says_the_same), T(test_eagle_says_what_greedy_says),
-                     T(test_trees_say_what_greedy_says), T(test_expanded_masks_are_of_this_step),
-                     T(test_model_is_lively), T(test_what_a_cache_cannot_do_is_named));
 }

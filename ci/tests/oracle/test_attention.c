@@ -14,7 +14,7 @@
 #define NEAR(a, b) assert_true(fabs((double)(a) - (double)(b)) <= 1e-12 * (1 + fabs((double)(b))))
 
 /* Logits 0 and log 3, so weights 1/4 and 3/4; values 8 and 0. */
-static void two_cells_by_hand(void **state)
+TEST(two_cells_by_hand)
 {
     const double q[1] = {2};
     const double k[2] = {0, 1.0986122886681098}, k_sum[2] = {0, 1.0986122886681098}, v[4] = {8, -4, 0, 4};
@@ -83,7 +83,7 @@ static void two_cells_by_hand(void **state)
 }
 
 /* No visible cell: 0 and -infinity; with a sink, 0 and its logit. */
-static void nothing_visible(void **state)
+TEST(nothing_visible)
 {
     const double q[1] = {1};
     const float sink = -2.5f;
@@ -207,7 +207,7 @@ static void rows_sum(const double *rows, uint32_t n, uint32_t dim, double *sums)
     }
 }
 
-static void against_long_double(void **state)
+TEST(against_long_double)
 {
     enum { TOKENS = 400, K = 37, V = 19 };
     static double k[TOKENS * K], v[TOKENS * V], k_sum[TOKENS];
@@ -452,7 +452,7 @@ static void scene_check(const struct scene *s, uint64_t seed, double *worst, dou
     free(v);
 }
 
-static void test_scenes(void **state)
+TEST(test_scenes)
 {
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
         double worst = 0, worst_lse = 0;
@@ -569,7 +569,7 @@ static void levels_agree_on(uint32_t dim, bool finite)
     }
 }
 
-static void levels_agree(void **state)
+TEST(levels_agree)
 {
     static const uint32_t dims[] = {1, 3, 8, 16, 20, 31, 64, 80, 127, 128, 129, 192};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
@@ -578,10 +578,4 @@ static void levels_agree(void **state)
         sizes[at[1] * dims[d]] = k[at[2] * dims[d] + dims[d] / 2] = NAN; /* a maximum must not depend on the order */
         levels_agree_on(dims[d], false);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("attention", T(two_cells_by_hand), T(nothing_visible), T(against_long_double), T(test_scenes),
-                     T(levels_agree));
 }

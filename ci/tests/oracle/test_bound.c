@@ -354,7 +354,7 @@ static void variant_holds(const struct variant *v, size_t from, size_t to)
     assert_true(!v->of_codes || bare > 1 || v->shape == FAR); /* FAR: an element is as large as its terms */
 }
 
-static void holds_and_is_not_vacuous(void **state)
+TEST(holds_and_is_not_vacuous)
 {
     for (const struct variant *v = variants; v < variants + sizeof variants / sizeof *variants; v++)
         if (!v->of_codes)
@@ -365,7 +365,7 @@ static void holds_and_is_not_vacuous(void **state)
 }
 
 /* Each of these must give rho > 1 with rows of every format that can have it. */
-static void mistakes_are_caught(void **state)
+TEST(mistakes_are_caught)
 {
     static const mistakes planted[] = {
         {"one key of 4096 dropped", .drop = 1234, .scale = 1, .exp_off = 1},
@@ -397,7 +397,7 @@ static void mistakes_are_caught(void **state)
 }
 
 /* A kernel that declares it may cut weights to bf16. */
-static void declared_rounding_is_allowed(void **state)
+TEST(declared_rounding_is_allowed)
 {
     mistakes cut_p = honest;
     cut_p.cut_p = true;
@@ -411,7 +411,7 @@ static void declared_rounding_is_allowed(void **state)
 }
 
 /* All keys are the same row, beside a sink: roundings of equal weights add up. Independent roundings would not. */
-static void equal_terms_take_the_worst(void **state)
+TEST(equal_terms_take_the_worst)
 {
     double as_equal = 0, as_apart = 0;
     for (uint32_t n = 64; n <= MAX_CELLS; n *= 2)
@@ -439,10 +439,4 @@ static void equal_terms_take_the_worst(void **state)
     print_message("# rho %.3g, as independent roundings %.3g\n", as_equal, as_apart);
     assert_true(as_equal <= 1 && as_equal > 0.01);
     assert_true(as_apart > 1);
-}
-
-int main(void)
-{
-    return TESTS_RUN("oracle/bound", T(holds_and_is_not_vacuous), T(mistakes_are_caught),
-                     T(declared_rounding_is_allowed), T(equal_terms_take_the_worst));
 }

@@ -120,7 +120,7 @@ static void is_told(double got, long double want, const char *what, int draw)
         fail_msg("draw %d, %s: %.17g in place of %.17Lg", draw, what, got, want);
 }
 
-static void the_formula_is_told_twice(void **state)
+TEST(the_formula_is_told_twice)
 {
     static const kvb_elem outs[] = {KVB_F32, KVB_F16, KVB_BF16};
     for (int i = 0; i < 20000; i++) {
@@ -184,7 +184,7 @@ static void is_about(double got, double want)
         fail_msg("%.17g in place of %.17g", got, want);
 }
 
-static void limits_by_hand(void **state)
+TEST(limits_by_hand)
 {
     /* An f16 accumulator has u = 1/2048. After 1024 roundings m u = 1/2 and gamma = 1 at worst: a quotient by 1 - gamma
      * has no bound. After 2048 gamma itself has none. */
@@ -206,7 +206,7 @@ static void limits_by_hand(void **state)
     is_about(kvb_bound_output(&lost, KVB_BOUND_WORST, &nothing, &one, 1, 0, KVB_F32), 3 + 12 * 0x1p-24);
 }
 
-static void types_by_hand(void **state)
+TEST(types_by_hand)
 {
     for (int elem = 0; elem < KVB_ELEM_COUNT; elem++) {
         const bool rounds = elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16 || elem == KVB_E4M3 ||
@@ -324,7 +324,7 @@ static void q_aligned(problem *p, double residue)
     problem_solve(p, true);
 }
 
-static void rounding_q(void **state)
+TEST(rounding_q)
 {
     problem *p = malloc(sizeof *p);
     q_aligned(p, 0.499);
@@ -341,7 +341,7 @@ static void rounding_q(void **state)
 }
 
 /* If zeros are multiplied with q itself, only the codes' error stays. |k| hides it: k is 0 here, its codes are not. */
-static void zeros_may_meet_q_itself(void **state)
+TEST(zeros_may_meet_q_itself)
 {
     problem *p = malloc(sizeof *p);
     q_aligned(p, 0.45);
@@ -366,7 +366,7 @@ static void p_aligned(problem *p, uint32_t n, double residue)
     problem_solve(p, true);
 }
 
-static void rounding_weights(void **state)
+TEST(rounding_weights)
 {
     problem *p = malloc(sizeof *p);
     for (uint32_t n = 40; n <= 400; n += 360) {
@@ -388,7 +388,7 @@ static void rounding_weights(void **state)
 
 /* 40 weights of a fifth of a step all become 0: the bound is just their sum. Without the terms' sums each could be off
  * by half a step. Sums for a step half as wide count twice. */
-static void no_weight_errs_by_more_than_itself(void **state)
+TEST(no_weight_errs_by_more_than_itself)
 {
     problem *p = malloc(sizeof *p);
     *p = (problem){.n = 41, .dim = 1, .scale = 1, .q = {1}, .step = P_STEP};
@@ -411,7 +411,7 @@ static void no_weight_errs_by_more_than_itself(void **state)
 }
 
 /* Beside a sink all other weights become 0 together. If V lies to one side, the losses add up. */
-static void what_a_sink_drowns_adds_up(void **state)
+TEST(what_a_sink_drowns_adds_up)
 {
     problem *p = malloc(sizeof *p);
     uint64_t seed = 13;
@@ -434,7 +434,7 @@ static void what_a_sink_drowns_adds_up(void **state)
 }
 
 /* An output of 0 in every channel: the bound excludes it under steps of 1/127. */
-static void zero_is_no_answer(void **state)
+TEST(zero_is_no_answer)
 {
     problem *p = malloc(sizeof *p);
     const kvb_arithmetic steps = {.accumulator = KVB_F32, .sums.step = 1.0 / 127};
@@ -462,7 +462,7 @@ static void zero_is_no_answer(void **state)
 }
 
 /* Random rows: the bound holds, is not vacuous, and catches undeclared roundings. */
-static void gaussian_rows(void **state)
+TEST(gaussian_rows)
 {
     problem *p = malloc(sizeof *p);
     uint64_t seed = 11;
@@ -494,7 +494,7 @@ static void gaussian_rows(void **state)
 }
 
 /* The oracle gives an attention the sums of the magnitudes of stored rows. */
-static void sums_are_of_sizes(void **state)
+TEST(sums_are_of_sizes)
 {
     static const kvb_format *const formats[] = {&f32, &int8_asym};
     enum { DIM = 32, ROWS = 3 };
@@ -527,12 +527,4 @@ static void sums_are_of_sizes(void **state)
         free(scratch);
         kvb_stored_close(&side);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("values of the bound", T(the_formula_is_told_twice), T(limits_by_hand), T(types_by_hand),
-                     T(rounding_q), T(zeros_may_meet_q_itself), T(rounding_weights),
-                     T(no_weight_errs_by_more_than_itself), T(what_a_sink_drowns_adds_up), T(zero_is_no_answer),
-                     T(gaussian_rows), T(sums_are_of_sizes));
 }

@@ -80,7 +80,7 @@ static void assert_same(double a, double b, uint32_t pattern)
         fail_msg("pattern %04x: %a, not %a", pattern, a, b);
 }
 
-static void every_pattern_decodes(void **state)
+TEST(every_pattern_decodes)
 {
     for (uint32_t h = 0; h < 65536; h++) {
         assert_same(kvb_codec_value(KVB_F16, (uint16_t)h), f16_widened((uint16_t)h), h);
@@ -89,7 +89,7 @@ static void every_pattern_decodes(void **state)
 }
 
 /* The compiler's half type, if it has one, agrees, too. */
-static void every_pattern_agrees_with_the_compiler(void **state)
+TEST(every_pattern_agrees_with_the_compiler)
 {
 #if defined(__FLT16_MANT_DIG__)
     for (uint32_t h = 0; h < 65536; h++) {
@@ -126,7 +126,7 @@ static const narrow halves[] = {
     {KVB_BF16, 0x7f80, 0x1.ffp127},
 };
 
-static void every_value_encodes_to_itself(void **state)
+TEST(every_value_encodes_to_itself)
 {
     for (size_t i = 0; i < 2; i++)
         for (uint32_t h = 0; h < 65536; h++) {
@@ -137,7 +137,7 @@ static void every_value_encodes_to_itself(void **state)
 }
 
 /* Numbers between two neighbours: below the middle they round down, above it up, on it to the even one. */
-static void neighbours_round_to_nearest_even(void **state)
+TEST(neighbours_round_to_nearest_even)
 {
     for (size_t i = 0; i < 2; i++)
         for (uint32_t h = 0; h + 1 < halves[i].inf; h++) {
@@ -153,7 +153,7 @@ static void neighbours_round_to_nearest_even(void **state)
         }
 }
 
-static void extremes(void **state)
+TEST(extremes)
 {
     for (size_t i = 0; i < 2; i++) {
         float edge = (float)halves[i].overflow;
@@ -171,7 +171,7 @@ static void extremes(void **state)
     assert_int_equal(kvb_codec_code(KVB_BF16, float_of(0x8001)), 1);
 }
 
-static void nan_stays_quiet_nan(void **state)
+TEST(nan_stays_quiet_nan)
 {
     static const uint32_t patterns[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001, 0x7fffffff};
     for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++)
@@ -183,7 +183,7 @@ static void nan_stays_quiet_nan(void **state)
         }
 }
 
-static void rows_are_little_endian_and_exact(void **state)
+TEST(rows_are_little_endian_and_exact)
 {
     static stored_row s;
     const float row[3] = {1.0f, -2.5f, 0.333333343f};
@@ -272,7 +272,7 @@ static void known_row(const char *line)
     numbers_are(line, magnitude, field[6]);
 }
 
-static void known_rows(void **state)
+TEST(known_rows)
 {
     FILE *file = fopen("ci/tests/oracle/known_rows.txt", "r");
     char line[1024];
@@ -287,7 +287,7 @@ static void known_rows(void **state)
     assert_true(n > 90);
 }
 
-static void all_are_there(void **state)
+TEST(all_are_there)
 {
     static const char *const names[] = {"f32",        "f16",     "bf16",        "e4m3",      "e4m3-tensor", "e4m3-head",
                                         "e4m3-token", "e5m2",    "e5m2-tensor", "e5m2-head", "e5m2-token",  "int8",
@@ -301,7 +301,7 @@ static void all_are_there(void **state)
     assert_null(kvb_codecs[n].name);
 }
 
-static void head_scales(void **state)
+TEST(head_scales)
 {
     const float amax[] = {448, 896, 44.8f}, none[] = {0, NAN, INFINITY};
     kvb_format f = {.elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
@@ -320,7 +320,7 @@ static void head_scales(void **state)
 }
 
 /* KIVI's K: a scale and a zero for each channel, over the rows of the block. */
-static void channels(void **state)
+TEST(channels)
 {
     const float rows[2][4] = {{0, -1, 5, 2}, {3, 2, 5, 8}};
     stored_encode(&kept, kvb_codec_find("kivi2-k"), rows[0], 2, 4, 1);
@@ -387,7 +387,7 @@ static double lloyd(double *levels, int n)
     return moved;
 }
 
-static void levels_are_lloyds(void **state)
+TEST(levels_are_lloyds)
 {
     static const char *const names[] = {"tq4", "tq3"};
     for (int i = 0; i < 2; i++) {
@@ -454,7 +454,7 @@ static double loss(uint32_t bits, rows_of kind, uint32_t dim)
  * block of 64 or less these take few different values; with 4 bits the loss is up to 0.0121, above 0.0106: not
  * asserted.
  */
-static void loss_is_below_the_papers_bound(void **state)
+TEST(loss_is_below_the_papers_bound)
 {
     static const uint32_t dims[] = {64, 96, 128, 256};
     for (uint32_t bits = 3; bits <= 4; bits++)
@@ -470,7 +470,7 @@ static void loss_is_below_the_papers_bound(void **state)
  * If one element dominates a row, a Hadamard transform makes all elements +-1, with any signs. The theorem's rotations
  * do not; with 3 bits the loss exceeds the bound. It is the distance to the nearest level.
  */
-static void an_outlier_is_two_levels(void **state)
+TEST(an_outlier_is_two_levels)
 {
     static const uint32_t dims[] = {64, 128, 256};
     for (int d = 0; d < 3; d++) {
@@ -680,7 +680,7 @@ static void row_check(const kvb_codec *codec, uint32_t r, row_kind kind)
 }
 
 /* Rows of every kind in every format. */
-static void within_half_a_step(void **state)
+TEST(within_half_a_step)
 {
     for (const kvb_codec *codec = kvb_codecs + 3; codec->name; codec++)
         for (row_kind kind = 0; kind < ROW_KINDS; kind++) {
@@ -701,7 +701,7 @@ static void within_half_a_step(void **state)
 }
 
 /* Decoded rows do not change, signs of zeros included, when they are stored again. */
-static void stored_rows_stay(void **state)
+TEST(stored_rows_stay)
 {
     static const char *const names[] = {"f16", "bf16", "e4m3", "e5m2", "mxfp4", "e4m3-head", "e5m2-tensor"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
@@ -718,13 +718,4 @@ static void stored_rows_stay(void **state)
             assert_memory_equal(stored, again, sizeof again);
         }
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("codecs", T(every_pattern_decodes), T(every_pattern_agrees_with_the_compiler),
-                     T(every_value_encodes_to_itself), T(neighbours_round_to_nearest_even), T(extremes),
-                     T(nan_stays_quiet_nan), T(rows_are_little_endian_and_exact), T(all_are_there), T(known_rows),
-                     T(channels), T(head_scales), T(levels_are_lloyds), T(loss_is_below_the_papers_bound),
-                     T(an_outlier_is_two_levels), T(within_half_a_step), T(stored_rows_stay));
 }

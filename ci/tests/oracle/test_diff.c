@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: how outputs are compared, against the bound and to the bit. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/codec.h"
@@ -55,7 +53,7 @@ static void assert_place(const kvb_diff *d, uint32_t channel)
     assert_int_equal(d->worst.channel, channel);
 }
 
-static void exact_row_has_rho_zero(void **state)
+TEST(exact_row_has_rho_zero)
 {
     kvb_expect e = expect_row();
     const float out[3] = {1, -0.5f, 2}, lse = 3;
@@ -66,7 +64,7 @@ static void exact_row_has_rho_zero(void **state)
     assert_true(d.worst.want == 1 && d.worst.bound > 0);
 }
 
-static void error_over_bound(void **state)
+TEST(error_over_bound)
 {
     kvb_expect e = expect_row();
     const float out[3] = {1, -0.5f + 0x1p-10f, 2}, lse = 3;
@@ -81,7 +79,7 @@ static void error_over_bound(void **state)
 }
 
 /* rho is that of the channel nearest to its bound. */
-static void rho_is_the_largest_of_the_channels(void **state)
+TEST(rho_is_the_largest_of_the_channels)
 {
     static const double shares[][3] = {{0.1, 0.5, 0.3}, {0.6, 0.5, 0.1}, {0.1, 0.2, 0.7}};
     kvb_expect e = expect_row();
@@ -102,7 +100,7 @@ static void rho_is_the_largest_of_the_channels(void **state)
     }
 }
 
-static void log_sum_exp_is_judged(void **state)
+TEST(log_sum_exp_is_judged)
 {
     kvb_expect e = expect_row();
     const float out[3] = {1, -0.5f, 2}, lse = 3.001f;
@@ -118,7 +116,7 @@ static void log_sum_exp_is_judged(void **state)
     assert_true(d.rho == 0 && d.rho_lse == 0);
 }
 
-static void the_worst_row_keeps_its_place(void **state)
+TEST(the_worst_row_keeps_its_place)
 {
     kvb_expect e = expect_row();
     kvb_diff d = {0};
@@ -131,7 +129,7 @@ static void the_worst_row_keeps_its_place(void **state)
     assert_int_equal(d.rows, 3);
 }
 
-static void the_first_failure_and_its_call_are_counted(void **state)
+TEST(the_first_failure_and_its_call_are_counted)
 {
     kvb_expect e = expect_row();
     kvb_diff d = {0};
@@ -153,7 +151,7 @@ static void the_first_failure_and_its_call_are_counted(void **state)
     }
 }
 
-static void not_a_number_is_infinity(void **state)
+TEST(not_a_number_is_infinity)
 {
     kvb_expect e = expect_row();
     const float lse = 3;
@@ -178,7 +176,7 @@ static void not_a_number_is_infinity(void **state)
     assert_place(&d, 0); /* the first */
 }
 
-static void sixteen_bit_outputs(void **state)
+TEST(sixteen_bit_outputs)
 {
     kvb_expect e = expect_row();
     kvb_bound_term near[3];
@@ -201,7 +199,7 @@ static void sixteen_bit_outputs(void **state)
 }
 
 /* One exact element, o, and an output type that cannot hold it: allowed bits, and wrong ones. */
-static void ends_of_the_output_type(void **state)
+TEST(ends_of_the_output_type)
 {
     static const struct {
         kvb_elem elem;
@@ -232,7 +230,7 @@ static void ends_of_the_output_type(void **state)
 }
 
 /* A query that sees nothing must get exactly 0 and -infinity. */
-static void empty_row(void **state)
+TEST(empty_row)
 {
     static const kvb_bound_term none[3];
     kvb_expect e = {.lse = -INFINITY, .row = {.logit_max = -INFINITY}, .terms = none};
@@ -250,7 +248,7 @@ static void empty_row(void **state)
 }
 
 /* Three elements of a scan; the second is off by twice its bound. */
-static void elements_of_a_scan_by_hand(void **state)
+TEST(elements_of_a_scan_by_hand)
 {
     const kvb_recurrence_want want[3] = {{1, 0.5, 1}, {2, 0.25, 0.5}, {-3, 1, 2}};
     const float got[3] = {1.25f, 2.5f, -3}, zeros[3] = {0, 0, 0}, last[3] = {1, 2, -1};
@@ -291,7 +289,7 @@ static void elements_of_a_scan_by_hand(void **state)
 }
 
 /* If outputs are right, the log-sum-exp's own bounds decide. */
-static void a_log_sum_exp_by_hand(void **state)
+TEST(a_log_sum_exp_by_hand)
 {
     const kvb_expect e = expect_row();
     const double bound = kvb_bound_lse(&plain, KVB_BOUND_STATISTICAL, &e.row, 3, 1, 0),
@@ -303,7 +301,7 @@ static void a_log_sum_exp_by_hand(void **state)
 }
 
 /* Queries beyond KVB_DIFF_QUERIES are counted, but their numbers are not kept. */
-static void last_query_that_is_told_apart(void **state)
+TEST(last_query_that_is_told_apart)
 {
     kvb_expect e = expect_row();
     const float bad[3] = {1.01f, -0.5f, 2};
@@ -330,7 +328,7 @@ static double share(const kvb_tolerance *rule, const float *got, const double *e
     return kvb_closeness_share(&c, rule);
 }
 
-static void squares_are_of_all_outputs(void **state)
+TEST(squares_are_of_all_outputs)
 {
     const double exact[] = {3, -4, 0, 5};
     assert_true(share(&nmse, (const float[]){3, -4, 0, 5}, exact, 4) == 0);
@@ -338,7 +336,7 @@ static void squares_are_of_all_outputs(void **state)
     assert_true(share(&nmse, (const float[]){3, -4.5f, 0.51f, 5}, exact, 4) > 1);
 }
 
-static void an_output_counts_for_itself(void **state)
+TEST(an_output_counts_for_itself)
 {
     const double exact[] = {2, -2, 0};
     assert_true(share(&close_to, (const float[]){3, -2, 0}, exact, 3) == 1);
@@ -346,7 +344,7 @@ static void an_output_counts_for_itself(void **state)
     assert_true(share(&close_to, (const float[]){2, -1.5f, 0}, exact, 3) == 0.5);
 }
 
-static void what_is_not_finite(void **state)
+TEST(what_is_not_finite)
 {
     const kvb_tolerance *const rules[] = {&nmse, &close_to};
     for (int i = 0; i < 2; i++) {
@@ -359,7 +357,7 @@ static void what_is_not_finite(void **state)
     assert_true(share(&nmse, (const float[]){0, 0}, (const double[]){0, 0}, 2) == 0);
 }
 
-static void rows_of_16_bits_and_steps(void **state)
+TEST(rows_of_16_bits_and_steps)
 {
     const uint16_t got[] = {0x3c00, 0xc000}; /* 1, -2 */
     const double exact[] = {1, 9, -2.5, 9};
@@ -404,7 +402,7 @@ static float dot(const kvb_order *order, const float *q, const double *k, uint32
     return lse;
 }
 
-static void lanes_add_as_declared(void **state)
+TEST(lanes_add_as_declared)
 {
     static const float ones[] = {1, 1, 1, 1};
     static const double ascending[] = {TINY, TINY, 1, 0}, apart[] = {TINY, 1, TINY, 0};
@@ -416,7 +414,7 @@ static void lanes_add_as_declared(void **state)
     assert_true(dot(&near, ones, apart, 4) == 1);
 }
 
-static void products_round_unless_fused(void **state)
+TEST(products_round_unless_fused)
 {
     static const float q[] = {-1, 1 + 0x1p-12f};
     static const double k[] = {1 + 0x1p-11, 1 + 0x1p-12};
@@ -471,7 +469,7 @@ static float sum(kvb_softmax softmax, const uint32_t cells[5], uint32_t part, ch
 }
 
 #define NONE KVB_CELL_NONE
-static void cells_add_as_declared(void **state)
+TEST(cells_add_as_declared)
 {
     static const uint32_t down[] = {0, 1, 2, NONE, NONE}, up[] = {2, 1, 0, NONE, NONE};
     const float third = (float)(1.0 / 3), most = 1 + 0x1p-23f;
@@ -485,7 +483,7 @@ static void cells_add_as_declared(void **state)
     assert_true(sum(KVB_SOFTMAX_POWERS, down, 1, why, sizeof why) == most * third); /* 1, and TINY + TINY */
 }
 
-static void other_cells_are_refused(void **state)
+TEST(other_cells_are_refused)
 {
     static const struct {
         uint32_t cells[5];
@@ -500,15 +498,4 @@ static void other_cells_are_refused(void **state)
         assert_true(sum(KVB_SOFTMAX_ONLINE, wrong[i].cells, 0, why, sizeof why) == -1);
         assert_string_equal(why, wrong[i].why);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("comparing", T(exact_row_has_rho_zero), T(error_over_bound), T(rho_is_the_largest_of_the_channels),
-                     T(log_sum_exp_is_judged), T(the_first_failure_and_its_call_are_counted),
-                     T(the_worst_row_keeps_its_place), T(not_a_number_is_infinity), T(sixteen_bit_outputs),
-                     T(ends_of_the_output_type), T(empty_row), T(elements_of_a_scan_by_hand), T(a_log_sum_exp_by_hand),
-                     T(last_query_that_is_told_apart), T(squares_are_of_all_outputs), T(an_output_counts_for_itself),
-                     T(what_is_not_finite), T(rows_of_16_bits_and_steps), T(lanes_add_as_declared),
-                     T(products_round_unless_fused), T(cells_add_as_declared), T(other_cells_are_refused));
 }

@@ -145,7 +145,7 @@ static void stands_out_from(made *m, const kvb_arithmetic *a, kvb_filter_kind ki
     }
 }
 
-static void honest_sizes_by_hand(void **state)
+TEST(honest_sizes_by_hand)
 {
     static made m;
     const double base = 2e-6 + 0x1p-24 / 2; /* the f32 output: u sqrt(4) / 4 */
@@ -195,7 +195,7 @@ static void honest_sizes_by_hand(void **state)
 
 /* A residual of `share` * (1, 1, 1, 1) / 2 in the other directions. A cell's direction is 3/4 (1/2) or -1/4 (3/2) in
  * each channel, so that a is 4/3 or -4/3 of the share; the slope's is 2, so that a is 1/4 of it. */
-static void least_sizes_by_hand(void **state)
+TEST(least_sizes_by_hand)
 {
     static made m;
     const kvb_arithmetic bf16 = {.sums.rounding = KVB_BF16}, steps = {.sums.step = 1.0 / 16};
@@ -249,7 +249,7 @@ static double first_of(made *m, double weight)
 
 /* A cell with nearly all of the weight has no direction: v - o is mostly rounding. With weights w of v and 1 - w of -v,
  * |v - o|^2 = (2 - 2w)^2 |v|^2: 0.0016 at w = 0.98, 0.0009 at 0.985. It must exceed 0.001 |v|^2. */
-static void cells_that_are_the_row_by_hand(void **state)
+TEST(cells_that_are_the_row_by_hand)
 {
     static made m;
     plain_make(&m);
@@ -289,7 +289,7 @@ static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_
     return rows;
 }
 
-static void rows_that_count_by_hand(void **state)
+TEST(rows_that_count_by_hand)
 {
     static made m;
     const kvb_arithmetic bf16 = {.sums.rounding = KVB_BF16}, steps = {.sums.step = 0.01};
@@ -309,7 +309,7 @@ static void rows_that_count_by_hand(void **state)
 
 /* What the oracle keeps of a row for the filter: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one
  * channel that counts twice. */
-static void a_row_of_the_truth_by_hand(void **state)
+TEST(a_row_of_the_truth_by_hand)
 {
     static float v[4 * 2] = {1, 2, -1, 4, 9, 9, 3, -2}, p[3], o[2], slope[2];
     static double inverse[4] = {1, 2};
@@ -633,7 +633,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
     return rows;
 }
 
-static void the_formulas_are_told_twice(void **state)
+TEST(the_formulas_are_told_twice)
 {
     static const kvb_arithmetic bf16 = {.cell_chain = CELLS, .sums = {.rounding = KVB_BF16, .chain = 2}},
                                 steps = {.cell_chain = CELLS, .rescales = 3, .sums.step = 0.004},
@@ -729,7 +729,7 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
     assert_string_equal(why, "");
     assert_true(z_with(oracle, &values, &bf16_sums, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
     print_message("# %s\n", why);
-    assert_non_null(strstr(why, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, layer 1"));
+    assert_contains(why, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, layer 1");
     /* weights in steps: a row does not count if most of its weight may have become 0 */
     uint64_t telling;
     assert_true(z_with(oracle, &values, &in_steps, STALE, &telling, why, sizeof why) > KVB_FILTER_LIMIT);
@@ -739,7 +739,7 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
 }
 
 /* With few tokens every row is kept, except rows that see one cell; with many tokens those of every other query. */
-static void a_token_is_named(void **state)
+TEST(a_token_is_named)
 {
     uint64_t rows;
     a_token_is_named_among(TOKENS, &rows);
@@ -749,7 +749,7 @@ static void a_token_is_named(void **state)
 }
 
 /* The message names the first kind that stands out; among outputs and cells the highest. */
-static void what_stands_out_is_said(void **state)
+TEST(what_stands_out_is_said)
 {
     static const struct {
         kvb_filter_kind kind;
@@ -774,12 +774,12 @@ static void what_stands_out_is_said(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         peaks[all[i].kind] = all[i].peak;
         kvb_filter_words(peaks, why, sizeof why);
-        assert_non_null(strstr(why, all[i].words));
+        assert_contains(why, all[i].words);
     }
 }
 
 /* V rows are wider than the unit's. The unit's channels get variance 1, except a constant one. */
-static void rows_of_a_unit_are_scaled(void **state)
+TEST(rows_of_a_unit_are_scaled)
 {
     enum { ROW = V + 4 };
     static double rows[TOKENS * ROW], inverse[2 * V + 1] = {[2 * V] = 7}; /* the last must stay */
@@ -906,7 +906,7 @@ static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint3
 }
 
 /* Sums continue over calls, each with its own V rows. A call beyond the number of units is left out. */
-static void calls_by_themselves_are_filtered(void **state)
+TEST(calls_by_themselves_are_filtered)
 {
     static alone calls[3];
     const kvb_problem problem = {.k_dim = ALONE_DIM, .v_dim = ALONE_DIM, .scale = 0.25f};
@@ -926,18 +926,10 @@ static void calls_by_themselves_are_filtered(void **state)
         assert_true(kvb_filter_rows(sums) > 150 && kvb_filter_rows(sums) <= 2 * ALONE_QUERIES);
         assert_int_equal(z > KVB_FILTER_LIMIT, stale);
         if (stale)
-            assert_non_null(strstr(words, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, "
-                                          "sequence 5"));
+            assert_contains(words, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, "
+                                   "sequence 5");
         kvb_single_filter_free(filter);
     }
     assert_null(kvb_single_filter_sums(NULL));
     kvb_single_filter_free(NULL);
-}
-
-int main(void)
-{
-    return TESTS_RUN("filter", T(honest_sizes_by_hand), T(least_sizes_by_hand), T(cells_that_are_the_row_by_hand),
-                     T(rows_that_count_by_hand), T(a_row_of_the_truth_by_hand), T(the_formulas_are_told_twice),
-                     T(a_token_is_named), T(what_stands_out_is_said), T(rows_of_a_unit_are_scaled),
-                     T(calls_by_themselves_are_filtered));
 }

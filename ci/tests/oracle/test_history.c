@@ -28,7 +28,7 @@ static void moved_check(const hand *h, size_t n_events, const kvb_moved_row *wan
     kvb_history_free(history);
 }
 
-static void moved_tokens_have_other_rows(void **state)
+TEST(moved_tokens_have_other_rows)
 {
     hand h = {0};
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 6); /* 0 .. 5 */
@@ -68,7 +68,7 @@ static void moved_tokens_have_other_rows(void **state)
     hand_free(&t);
 }
 
-static void long_sequences(void **state)
+TEST(long_sequences)
 {
     const kvb_group wide = {.window = 100000, .sinks = 10};
     const kvb_row_run *runs;
@@ -211,7 +211,7 @@ static void reorder_draw(kvb_event *e)
     held.n[1] = n, held.key[1] = key;
 }
 
-static void both_say_what_lists_say(void **state)
+TEST(both_say_what_lists_say)
 {
     uint32_t alike = 0;
     for (uint32_t round = 0; round < 300; round++) {
@@ -261,7 +261,7 @@ static void both_say_what_lists_say(void **state)
 }
 
 /* Positions 0 .. 3 under key 0, then prompts with one difference each. */
-static void what_differs_is_said(void **state)
+TEST(what_differs_is_said)
 {
     static uint32_t pos[] = {0, 1, 2, 3}, seq[] = {0, 0, 0, 0}, one[] = {1, 1, 1, 1}, two[] = {2, 2, 2, 2},
                     three[] = {3, 3, 3, 3};
@@ -371,7 +371,7 @@ static const uint64_t all_pairs =
     (200 * 201 / 2 + 20 * 1201 + 190 + 40 * 1221 + 780) * UINT64_C(2) * HEADS +
     (WINDOW * (WINDOW + 1) / 2 + (200 - WINDOW) * WINDOW + (20 + 40) * WINDOW) * UINT64_C(1) * FEWER;
 
-static void within_the_budget_all_rows(void **state)
+TEST(within_the_budget_all_rows)
 {
     hand h = {0};
     trace_make(&h);
@@ -386,7 +386,7 @@ static void within_the_budget_all_rows(void **state)
     hand_free(&h);
 }
 
-static void budget_is_kept_and_spent(void **state)
+TEST(budget_is_kept_and_spent)
 {
     hand h = {0};
     trace_make(&h);
@@ -410,7 +410,7 @@ static void budget_is_kept_and_spent(void **state)
     hand_free(&h);
 }
 
-static void sampled_events_hold_their_corners(void **state)
+TEST(sampled_events_hold_their_corners)
 {
     static const uint32_t borders[] = {0, 15, 16, 31, 32, 63, 64, 127, 128};
     hand h = {0};
@@ -436,7 +436,7 @@ static void sampled_events_hold_their_corners(void **state)
     hand_free(&h);
 }
 
-static void a_few_rows_however_dear(void **state)
+TEST(a_few_rows_however_dear)
 {
     hand h = {0};
     trace_make(&h);
@@ -455,7 +455,7 @@ static void a_few_rows_however_dear(void **state)
     hand_free(&one);
 }
 
-static void seeded(void **state)
+TEST(seeded)
 {
     hand h = {0};
     trace_make(&h);
@@ -470,7 +470,7 @@ static void seeded(void **state)
     hand_free(&h);
 }
 
-static void no_queries_no_rows(void **state)
+TEST(no_queries_no_rows)
 {
     hand h = {0};
     model_set(&h);
@@ -480,12 +480,4 @@ static void no_queries_no_rows(void **state)
     assert_int_equal(s.total_rows, 0);
     kvb_sample_free(&s);
     hand_free(&h);
-}
-
-int main(void)
-{
-    return TESTS_RUN("history", T(moved_tokens_have_other_rows), T(long_sequences), T(both_say_what_lists_say),
-                     T(what_differs_is_said), T(within_the_budget_all_rows), T(budget_is_kept_and_spent),
-                     T(sampled_events_hold_their_corners), T(a_few_rows_however_dear), T(seeded),
-                     T(no_queries_no_rows));
 }

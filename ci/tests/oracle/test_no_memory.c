@@ -3,7 +3,6 @@
  * Shows: if the C library or the system refuses any single request for memory, the oracle returns -ENOMEM and can be
  * freed; the address sanitizer finds what leaks. Linked with --wrap.
  */
-#include <errno.h>
 #include <sys/mman.h>
 
 #include "ci/tests/tests.h"
@@ -157,7 +156,7 @@ static int story(const hand *h, const kvb_values *values, const kvb_oracle_optio
     return error;
 }
 
-static void every_request(void **state)
+TEST(every_request)
 {
     static const kvb_oracle_options all[] = {
         {.k_format = &int8_asym, .v_format = &f16, .max_pairs = 100, .opinion_pairs = UINT64_MAX, .seed = 1},
@@ -183,9 +182,4 @@ static void every_request(void **state)
         fail_in = 0;
     }
     hand_free(&h);
-}
-
-int main(void)
-{
-    return TESTS_RUN("oracle/no memory", T(every_request));
 }

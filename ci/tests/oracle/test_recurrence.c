@@ -143,7 +143,7 @@ static void close_to(double got, long double want, double size, const char *what
         fail_msg("%s, token %d: %.17g in place of %.17Lg", what, t, got, want);
 }
 
-static void agrees_with_definitions(void **state)
+TEST(agrees_with_definitions)
 {
     static stream s;
     for (int i = 0; i < 20 * KVB_SCAN_KINDS; i++) {
@@ -186,7 +186,7 @@ static void is_near(double got, double want, double within)
 }
 
 /* A given state is exact, with any errors before it; sums and floors begin with it. */
-static void given_states_are_exact(void **state)
+TEST(given_states_are_exact)
 {
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++) {
         kvb_scan_problem p = one_head(kind, DK, DV);
@@ -216,7 +216,7 @@ static void given_states_are_exact(void **state)
     }
 }
 
-static void forks_are_apart(void **state)
+TEST(forks_are_apart)
 {
     static stream s;
     kvb_recurrence_want out[DV], all[2][DK * DV], again[DK * DV];
@@ -246,7 +246,7 @@ static void forks_are_apart(void **state)
     }
 }
 
-static void rho_is_the_largest_share(void **state)
+TEST(rho_is_the_largest_share)
 {
     const kvb_recurrence_want want[3] = {{1, 0.5, 1}, {2, 0.25, 1}, {3, 0, 1}};
     float got[3] = {1.25f, 2.0f, 3.0f};
@@ -262,7 +262,7 @@ static void rho_is_the_largest_share(void **state)
 }
 
 /* A call's token is found by its place, its head, and the head's group; gates and decays depend on the kind. */
-static void tokens_of_a_call(void **state)
+TEST(tokens_of_a_call)
 {
     static const float q[96], k[96], v[96], gate[96], beta[96], a[96], bias[96];
     kvb_scan x = {.problem = {.kind = KVB_SCAN_MAMBA2, .heads = 4, .groups = 2, .d_k = 3, .d_v = 5},
@@ -463,7 +463,7 @@ static void are_alike(const kvb_recurrence_want *got, double value, double bound
                  got->worst, value, bound, worst);
 }
 
-static void the_formula_is_told_twice(void **state)
+TEST(the_formula_is_told_twice)
 {
     for (int draw = 0; draw < 600; draw++) {
         const bool calm = below(2); /* elements change very little */
@@ -600,7 +600,7 @@ static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int dra
     kvb_recurrence_close(x.r);
 }
 
-static void norms_of_equal_rows_say_the_same(void **state)
+TEST(norms_of_equal_rows_say_the_same)
 {
     for (int draw = 0; draw < 480; draw++)
         glance_is_alike(kinds[draw % 4], draw / 4 % MODES, draw / 12 % 2 ? LANE_ROWS : 1, draw);
@@ -614,7 +614,7 @@ static void is_close(double got, double want)
 }
 
 /* Taps 1, -2, 4 and a bias of 8, over states of f16: 2^-11 of an input that lay in a slot, and at least 2^-24. */
-static void inputs_by_hand(void **state)
+TEST(inputs_by_hand)
 {
     static pair x;
     kvb_scan_problem p = one_head(KVB_SCAN_CONV, 2, 1), silu = p;
@@ -686,7 +686,7 @@ static kvb_glance_row taken(kvb_scan_kind kind, kvb_recurrence_token token, doub
     return row;
 }
 
-static void written_to(void **state)
+TEST(written_to)
 {
     /* k = (0, 0, -6), v = (-2, 1): the third row becomes 12 and -4, the rows above it stay. No decay. */
     const float q[] = {2, -1, 2}, k[] = {0, 0, -6}, v[] = {-2, 1}, none = 0;
@@ -710,7 +710,7 @@ static void written_to(void **state)
     assert_true(row.size[0] == 0);
 }
 
-static void decayed(void **state)
+TEST(decayed)
 {
     const float q[] = {0, 0, 1}, k[] = {1, 0, 0}, v[] = {4, -4, 9}, gate[] = {0.5f, 0.25f, 9};
     const float a[] = {-1, -2, -3, -0.5f, -2, -1, -9}, one = -2;
@@ -736,7 +736,7 @@ static void decayed(void **state)
     is_above(row.norm[1], sqrt((exp(-1) - 2) * (exp(-1) - 2) + 8 * exp(-2)));
 }
 
-static void read_first(void **state)
+TEST(read_first)
 {
     /* DELTA with k = (0, 2, 0), beta 1/2, alpha e^-1: reads e^-1 of 8 and 4; beta (v - read); 1 - beta k.k = -1, beta
      * ||k|| = 1 */
@@ -762,7 +762,7 @@ static void read_first(void **state)
 /* With zeros only, an error is the smallest number of the accumulator for each of 22,500 roundings, and that of out.
  * The glance multiplies by the norm of q = (3, 4) and the root of 2 elements, the recurrence by the sum of |q|. A state
  * has 10,000 roundings. */
-static void zeros(void **state)
+TEST(zeros)
 {
     static pair x;
     const float q[] = {3, 4}, k[] = {0, 0}, none = 0;
@@ -780,7 +780,7 @@ static void zeros(void **state)
 
 /* DELTA in addition: k = 3 and beta 1 write 3 times the error of 10,000 roundings of zeros, and q = 2 doubles it when
  * read. The glance has the same bound as the recurrence. */
-static void zeros_that_are_solved_for(void **state)
+TEST(zeros_that_are_solved_for)
 {
     static pair x;
     const float q = 2, k = 3, none = 0, one = 1;
@@ -810,17 +810,9 @@ static void stays_about_where_it_is(kvb_scan_arithmetic a, float by)
     kvb_recurrence_close(x.r);
 }
 
-static void what_hardly_changes(void **state)
+TEST(what_hardly_changes)
 {
     stays_about_where_it_is((kvb_scan_arithmetic){.chunk = 2, .state_chain = 10000}, 1);
     /* bf16: by less than 0.0062 of itself */
     stays_about_where_it_is((kvb_scan_arithmetic){.chunk = 1, .carried = KVB_BF16}, 0.004f);
-}
-
-int main(void)
-{
-    return TESTS_RUN("recurrences", T(agrees_with_definitions), T(forks_are_apart), T(rho_is_the_largest_share),
-                     T(tokens_of_a_call), T(given_states_are_exact), T(the_formula_is_told_twice),
-                     T(norms_of_equal_rows_say_the_same), T(inputs_by_hand), T(written_to), T(decayed), T(read_first),
-                     T(zeros), T(zeros_that_are_solved_for), T(what_hardly_changes));
 }

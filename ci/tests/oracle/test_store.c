@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the oracle's stored rows, and its account of residual cells. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
@@ -46,7 +44,7 @@ static bool odd_bits(uint32_t x)
 }
 
 /* H[i][j] = (-1)^(number of bits that i and j share) / sqrt(block). */
-static void transform_is_walshs(void **state)
+TEST(transform_is_walshs)
 {
     static const uint32_t dims[] = {1, 2, 6, 7, 12, 64, 80, 96, 128, 256};
     static const kvb_transform transforms[] = {KVB_TRANSFORM_HADAMARD, KVB_TRANSFORM_SIGNED_HADAMARD};
@@ -74,7 +72,7 @@ static void transform_is_walshs(void **state)
 }
 
 /* Additions are in f32, in the prescribed order: 2^24 + 1 is 2^24. */
-static void transform_rounds_in_order(void **state)
+TEST(transform_rounds_in_order)
 {
     float row[4] = {0x1p24f, 1, 1, 1}, none[4] = {1, 2, 3, 4};
     kvb_codec_rotate(KVB_TRANSFORM_HADAMARD, 4, row);
@@ -113,7 +111,7 @@ static void sizes_centred(const kvb_format *asym)
 }
 
 /* size is the root mean square of the magnitudes within a block of the transform. */
-static void sizes(void **state)
+TEST(sizes)
 {
     const kvb_format plain = {.name = "f32", .elem = KVB_F32};
     const kvb_format turned = {.name = "f32+had", .elem = KVB_F32, .transform = KVB_TRANSFORM_HADAMARD};
@@ -143,7 +141,7 @@ static const kvb_format late_k = {.name = "kivi4-k", .elem = KVB_UINT4, .axis = 
                         late_v = {.name = "kivi2-v", .elem = KVB_UINT2, .axis = KVB_AXIS_CHANNELS, LATE};
 
 /* All blocks before the last four are encoded, each as a whole. */
-static void windows_close_by_blocks(void **state)
+TEST(windows_close_by_blocks)
 {
     static const struct {
         uint32_t n, encoded;
@@ -165,7 +163,7 @@ static void windows_close_by_blocks(void **state)
 }
 
 /* kivi-k: a channel has one scale over the block's 32 tokens; rows are rounded to f16 before. */
-static void closed_blocks_are_the_codecs(void **state)
+TEST(closed_blocks_are_the_codecs)
 {
     rows_make(MAX_ROWS, 64, ROW_NORMAL);
     store_rows(&late_k, 64, 192);
@@ -188,11 +186,10 @@ static void closed_blocks_are_the_codecs(void **state)
 static void refuses(const kvb_format *format, uint32_t dim, const char *words)
 {
     kvb_storage store;
-    assert_int_equal(kvb_storage_init(&store, format, dim, NULL, 1, 0, reason, sizeof reason), -ENOTSUP);
-    assert_non_null(strstr(reason, words));
+    tests_refused(kvb_storage_init(&store, format, dim, NULL, 1, 0, reason, sizeof reason), -ENOTSUP, reason, words);
 }
 
-static void what_does_not_fit(void **state)
+TEST(what_does_not_fit)
 {
     const kvb_format unknown = {.name = "f17"}, other = {.name = "q8_0", .elem = KVB_Q4_0};
     const kvb_format q8 = {.name = "q8_0", .elem = KVB_Q8_0}, a4 = {.name = "a4g64", .elem = KVB_UINT4};
@@ -215,7 +212,7 @@ static void halved(const kvb_format *format, uint32_t dim, const float *row, dou
 }
 
 /* A plug-in's format has its own function for stored rows; nothing else changes its rows. */
-static void formats_of_others(void **state)
+TEST(formats_of_others)
 {
     enum { DIM = 7 };
     kvb_format own = {.name = "own", .elem = KVB_OPAQUE, .reference = halved};
@@ -238,7 +235,7 @@ static kvb_format_error cost(const hand *h, const kvb_values *values, const kvb_
     return format;
 }
 
-static void ordered_by_precision(void **state)
+TEST(ordered_by_precision)
 {
     hand h = {0};
     kvb_values values;
@@ -271,7 +268,7 @@ static void two_tokens(hand *h, float key, kvb_values *values)
 }
 
 /* 1 + 2^-9, which bf16 stores as 1: o = sigmoid(1 + 2^-9) becomes sigmoid(1). The first query has no error. */
-static void closed_case(void **state)
+TEST(closed_case)
 {
     hand h = {0};
     kvb_values values;
@@ -289,7 +286,7 @@ static void closed_case(void **state)
 }
 
 /* A key that f16 cannot hold: the cost is infinite, not a crash and not 0. */
-static void overflow_costs_infinity(void **state)
+TEST(overflow_costs_infinity)
 {
     hand h = {0};
     kvb_values values;
@@ -349,7 +346,7 @@ static void trace_make(hand *h, kvb_values *values)
     hand_values(h, hand_model(LAYERS, group), 4, values);
 }
 
-static void a_query_stores_what_it_sees(void **state)
+TEST(a_query_stores_what_it_sees)
 {
     static const kvb_format *const pairs[][2] = {{&kivi_k, &f16}, {&f32, &kivi_v}, {&kivi_had, &kivi_v}};
     static double k[TOKENS * K], v[TOKENS * V];
@@ -380,7 +377,7 @@ static void a_query_stores_what_it_sees(void **state)
 }
 
 /* Residual cells are f16: they cost what f16 costs. */
-static void residual_cells_cost_what_f16_costs(void **state)
+TEST(residual_cells_cost_what_f16_costs)
 {
     hand h;
     kvb_values values;
@@ -399,7 +396,7 @@ static void residual_cells_cost_what_f16_costs(void **state)
 }
 
 /* With one token the weight is 1: the sums are the magnitudes of its rows, in every format. */
-static void magnitudes_reach_the_bound(void **state)
+TEST(magnitudes_reach_the_bound)
 {
 #define BLOCKS .axis = KVB_AXIS_CHANNELS, .group = 32
     const kvb_format all[] = {
@@ -444,7 +441,7 @@ static void magnitudes_reach_the_bound(void **state)
 }
 
 /* Storing rows counts in the budget: a format with residual cells checks fewer rows. */
-static void the_budget_counts_storing(void **state)
+TEST(the_budget_counts_storing)
 {
     hand h;
     kvb_values values;
@@ -580,7 +577,7 @@ static void stored_as_a_sequence_by_itself(const kvb_format *k, const kvb_format
     }
 }
 
-static void written_one_after_the_other(void **state)
+TEST(written_one_after_the_other)
 {
     stored_as_a_sequence_by_itself(&kivi_k, &f16, false);
     stored_as_a_sequence_by_itself(&f32, &kivi_v, false);
@@ -592,6 +589,15 @@ static void written_one_after_the_other(void **state)
 /* ---- rows that are f16 again: K rows are kivi4-k ----------------------------------------------------------------- */
 
 static uint32_t numbers[HELD]; /* 0, 1, 2, … */
+
+static int numbers_fill(void **state)
+{
+    for (uint32_t i = 0; i < HELD; i++)
+        numbers[i] = i;
+    return 0;
+}
+
+static CMFixtureFunction tests_setup = numbers_fill;
 
 /* K rows of that KV head when tokens 0 .. n-1 are stored: [n][K]. */
 static void keys_store(const rig *r, uint32_t kv_head, uint32_t n, double *rows)
@@ -678,7 +684,7 @@ static void moved_rows_of(uint32_t kv_head)
     rig_close(&r);
 }
 
-static void moved_rows(void **state)
+TEST(moved_rows)
 {
     rig r;
     for (uint32_t kv_head = 0; kv_head < KV_HEADS; kv_head++)
@@ -691,7 +697,7 @@ static void moved_rows(void **state)
 
 /* Token 99 is written to cell 3 of the first block, whose other rows become f16 of the decoded ones. Writing it again
  * changes nothing. Then cell 40 moves to cell 64, and the first block is encoded again: only one block is f16. */
-static void written_into_an_encoded_block(void **state)
+TEST(written_into_an_encoded_block)
 {
     static double keys[HELD * K], opened[W * K];
     for (uint32_t kv_head = 0; kv_head < KV_HEADS; kv_head++) {
@@ -722,7 +728,7 @@ static void written_into_an_encoded_block(void **state)
     }
 }
 
-static void what_is_not_there(void **state)
+TEST(what_is_not_there)
 {
     const struct {
         uint32_t held, seen;
@@ -743,16 +749,4 @@ static void what_is_not_there(void **state)
                          cases[i].error);
         rig_close(&r);
     }
-}
-
-int main(void)
-{
-    for (uint32_t i = 0; i < HELD; i++)
-        numbers[i] = i;
-    return TESTS_RUN("rows that are stored", T(transform_is_walshs), T(transform_rounds_in_order), T(sizes),
-                     T(windows_close_by_blocks), T(closed_blocks_are_the_codecs), T(what_does_not_fit),
-                     T(formats_of_others), T(ordered_by_precision), T(closed_case), T(overflow_costs_infinity),
-                     T(a_query_stores_what_it_sees), T(residual_cells_cost_what_f16_costs),
-                     T(magnitudes_reach_the_bound), T(the_budget_counts_storing), T(written_one_after_the_other),
-                     T(moved_rows), T(written_into_an_encoded_block), T(what_is_not_there));
 }

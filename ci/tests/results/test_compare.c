@@ -2,8 +2,6 @@
 /* Shows: the outcome of each combination; exact quantities; that a thousand comparisons of equal runs raise no alarm, a
  * true slow-down is never called the same, and one that exceeds the noise is found, alone, side by side or over all
  * combinations of a kernel. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "results/compare.h"
 #include "results/compare_time.h"
@@ -59,7 +57,7 @@ static kvb_verdict outcome(int before, int now, bool subset)
     return verdict;
 }
 
-static void test_status(void **state)
+TEST_IN(test_status, setup, NULL)
 {
     enum { GONE_NOW = -1 };
     static const struct {
@@ -93,7 +91,7 @@ static void test_status(void **state)
     assert_int_equal(outcome(KVB_STATUS_PASS, KVB_STATUS_SKIP, true), KVB_VERDICT_GONE);
 }
 
-static void test_twice(void **state)
+TEST_IN(test_twice, setup, NULL)
 {
     kvb_result *run = synthetic_run(2, 1, 1, &quiet, 1);
     const kvb_compare_run runs[] = {{run, 1}, {run, 2}};
@@ -129,7 +127,7 @@ static kvb_verdict exact(size_t offset, double before, double after)
     return verdict;
 }
 
-static void test_exact(void **state)
+TEST_IN(test_exact, setup, NULL)
 {
     const size_t peak = offsetof(kvb_result, memory.allocator_peak), read = offsetof(kvb_result, traffic.bytes_read);
     const size_t rho = offsetof(kvb_result, rho), counted = offsetof(kvb_result, counts.instructions);
@@ -158,7 +156,7 @@ static void test_exact(void **state)
 
 /* ---- time ------------------------------------------------------------------------------------------------- */
 
-static void test_itself(void **state)
+TEST_IN(test_itself, setup, NULL)
 {
     kvb_result *run = synthetic_run(300, 3, 1, &shared, 7);
     kvb_comparison *c = compare(run, 300, run, 300, (kvb_compare_options){0});
@@ -238,7 +236,7 @@ static size_t named(size_t runs, double slower, size_t *found)
 }
 
 /* Runs of one build differ by more than their null comparisons show, a few by much more. */
-static void test_runs_differ(void **state)
+TEST_IN(test_runs_differ, setup, NULL)
 {
     size_t found;
 
@@ -250,7 +248,7 @@ static void test_runs_differ(void **state)
 }
 
 /* The time of a run in which a combination failed says nothing. */
-static void test_failed_run_has_no_time(void **state)
+TEST_IN(test_failed_run_has_no_time, setup, NULL)
 {
     kvb_result *base = synthetic_run(6, 1, 1, &quiet, 1), *again = synthetic_run(6, 1, 10, &quiet, 2);
     kvb_result *new = synthetic_run(6, 1, 1, &quiet, 3);
@@ -268,7 +266,7 @@ static void test_failed_run_has_no_time(void **state)
 }
 
 /* A combination that fails in one of the new runs is broken. */
-static void test_runs_fail(void **state)
+TEST_IN(test_runs_fail, setup, NULL)
 {
     kvb_result *base = synthetic_run(6, 1, 1, &quiet, 1), *new = synthetic_run(6, 1, 1, &quiet, 2);
     kvb_result *again = synthetic_run(6, 1, 1, &quiet, 3);
@@ -284,7 +282,7 @@ static void test_runs_fail(void **state)
     free(again);
 }
 
-static void test_no_false_alarm(void **state)
+TEST_IN(test_no_false_alarm, setup, NULL)
 {
     for (uint64_t seed = 1; seed <= 2; seed++) {
         const synthetic_noise *const noises[] = {&shared, &quiet};
@@ -298,7 +296,7 @@ static void test_no_false_alarm(void **state)
 }
 
 /* 5 %, the threshold, is the hardest case. It may be found or undecided, but never SAME. */
-static void test_slower_is_never_same(void **state)
+TEST_IN(test_slower_is_never_same, setup, NULL)
 {
     tally noisy = thousand(&shared, 1.05, 1, 1), calm = thousand(&quiet, 1.05, 1, 5);
     assert_int_equal(noisy.count[KVB_VERDICT_SAME] + noisy.count[KVB_VERDICT_FASTER], 0);
@@ -306,14 +304,14 @@ static void test_slower_is_never_same(void **state)
     assert_int_equal(noisy.axes[KVB_VERDICT_SAME] + calm.axes[KVB_VERDICT_SAME], 0);
 }
 
-static void test_slower_is_found(void **state)
+TEST_IN(test_slower_is_found, setup, NULL)
 {
     assert_in_range(thousand(&quiet, 1.08, 5, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
     assert_in_range(thousand(&quiet, 1 / 1.08, 5, 5).count[KVB_VERDICT_FASTER], 950, 1000);
     assert_in_range(thousand(&shared, 1.6, 5, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
 }
 
-static void test_few_passes(void **state)
+TEST_IN(test_few_passes, setup, NULL)
 {
     synthetic_noise few = quiet;
     few.passes = 4;
@@ -333,7 +331,7 @@ static void test_few_passes(void **state)
 }
 
 /* If a combination differs from itself, a difference from another run proves nothing. */
-static void test_own_null(void **state)
+TEST_IN(test_own_null, setup, NULL)
 {
     kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 3, &quiet, 2);
 
@@ -348,7 +346,7 @@ static void test_own_null(void **state)
     free(new);
 }
 
-static void test_no_time(void **state)
+TEST_IN(test_no_time, setup, NULL)
 {
     kvb_result *base = synthetic_run(60, 1, 1, &quiet, 1), *new = synthetic_run(60, 1, 1.5, &quiet, 2);
     kvb_comparison *c = compare(base, 60, new, 60, (kvb_compare_options){.no_time = "another machine"});
@@ -377,7 +375,7 @@ static kvb_outcome unresolved(kvb_result *base, kvb_result *new, size_t n, bool 
 }
 
 /* One null comparison does not give a run's resolution. If it is known, `run` and `compare` report the same. */
-static void test_resolution(void **state)
+TEST_IN(test_resolution, setup, NULL)
 {
     kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 1.5, &quiet, 2);
     char text[2][KVB_RESOLUTION_TEXT];
@@ -410,7 +408,7 @@ static void test_resolution(void **state)
 /* ---- side by side ----------------------------------------------------------------------------------------- */
 
 /* Both sides have the same disturbances, which are far larger than their difference. */
-static void test_paired(void **state)
+TEST_IN(test_paired, setup, NULL)
 {
     const synthetic_noise weather = {.pass = 0.10, .follows = 0.8, .drift = 0.3, .process = 0, .passes = 40};
     kvb_result *base = synthetic_run(100, 1, 1, &weather, 1), *new = synthetic_run(100, 1, 1, &weather, 1);
@@ -449,7 +447,7 @@ static const kvb_compared_axis *axis_find(const kvb_comparison *c, const char *a
 }
 
 /* Almost no single combination can show 12 % here. */
-static void test_kernel_is_named(void **state)
+TEST_IN(test_kernel_is_named, setup, NULL)
 {
     kvb_result *base = synthetic_run(240, 3, 1, &shared, 11), *new = synthetic_run(240, 3, 1.12, &shared, 12);
     kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
@@ -479,7 +477,7 @@ static void slow_down(kvb_result *results, size_t n, double factor)
 
 /* All combinations shift by as much as single ones differ from themselves. The only kernel is not named: without
  * another kernel the shift may be the run's. */
-static void test_run_shifts(void **state)
+TEST_IN(test_run_shifts, setup, NULL)
 {
     static const double factors[] = {1.08, 1.4};
     kvb_result *base = synthetic_run(60, 1, 1, &shared, 31), *new = synthetic_run(60, 1, 1, &shared, 32);
@@ -508,14 +506,14 @@ static void test_run_shifts(void **state)
 }
 
 /* The machine itself was slower by this factor: no kernel is named. */
-static void test_machine_is_slower(void **state)
+TEST_IN(test_machine_is_slower, setup, NULL)
 {
     kvb_result *base = synthetic_run(240, 3, 1, &shared, 21), *new = synthetic_run(240, 3, 1, &shared, 22);
 
     slow_down(new, 240, 1.12);
     kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
     assert_int_equal(axis_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_UNDECIDED);
-    assert_non_null(strstr(axis_find(c, "kernel", "alpha")->reason, "the others changed, too, by +1"));
+    assert_contains(axis_find(c, "kernel", "alpha")->reason, "the others changed, too, by +1");
     assert_true(isnan(c->machine));
     kvb_comparison_free(c);
     slow_down(new, 240, 2); /* more than noise explains */
@@ -533,18 +531,4 @@ static void test_machine_is_slower(void **state)
     kvb_comparison_free(c);
     free(base);
     free(new);
-}
-
-int main(void)
-{
-    return TESTS_RUN(
-        "compare", cmocka_unit_test_setup(test_status, setup), cmocka_unit_test_setup(test_twice, setup),
-        cmocka_unit_test_setup(test_exact, setup), cmocka_unit_test_setup(test_itself, setup),
-        cmocka_unit_test_setup(test_no_false_alarm, setup), cmocka_unit_test_setup(test_runs_differ, setup),
-        cmocka_unit_test_setup(test_runs_fail, setup), cmocka_unit_test_setup(test_slower_is_never_same, setup),
-        cmocka_unit_test_setup(test_failed_run_has_no_time, setup), cmocka_unit_test_setup(test_slower_is_found, setup),
-        cmocka_unit_test_setup(test_few_passes, setup), cmocka_unit_test_setup(test_own_null, setup),
-        cmocka_unit_test_setup(test_no_time, setup), cmocka_unit_test_setup(test_resolution, setup),
-        cmocka_unit_test_setup(test_paired, setup), cmocka_unit_test_setup(test_kernel_is_named, setup),
-        cmocka_unit_test_setup(test_run_shifts, setup), cmocka_unit_test_setup(test_machine_is_slower, setup));
 }

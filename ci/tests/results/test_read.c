@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: result files are written and read back; damaged ones are refused. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 
 /* Shows: a result file that is damaged or has another schema is refused with "file:line: what was expected". */
 
-static char folder[256], path[300], bad[300], why[512];
+static char path[300], why[512];
 static char *good; /* a file of three lines */
 
 static int set_up(void **state)
@@ -15,9 +13,7 @@ static int set_up(void **state)
     kvb_result_writer *writer;
     kvb_result result;
 
-    tests_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/r.jsonl", folder);
-    snprintf(bad, sizeof bad, "%s/bad.jsonl", folder);
+    snprintf(path, sizeof path, "%s", tests_path("r.jsonl"));
     sample_fill(&result);
     if (kvb_result_create(path, &sample_manifest, &writer, why, sizeof why) ||
         kvb_result_write(writer, &result, why, sizeof why) || kvb_result_write(writer, &result, why, sizeof why) ||
@@ -27,24 +23,15 @@ static int set_up(void **state)
     return good ? 0 : -1;
 }
 
-static int tear_down(void **state)
-{
-    free(good);
-    unlink(path);
-    unlink(bad);
-    return rmdir(folder);
-}
+static CMFixtureFunction tests_setup = set_up;
 
 /* These bytes must be refused at `line` with a message that contains `what`. */
 static void assert_refused(const char *text, size_t bytes, int line, const char *what)
 {
+    const char *bad = tests_write("bad.jsonl", text, bytes);
     kvb_result_file *file = NULL;
-    FILE *out = fopen(bad, "w");
     char place[400];
 
-    assert_non_null(out);
-    assert_int_equal(fwrite(text, 1, bytes, out), bytes);
-    fclose(out);
     snprintf(place, sizeof place, "%s:%d: ", bad, line);
     assert_int_equal(kvb_result_load(bad, &file, why, sizeof why), -EINVAL);
     assert_null(file);
@@ -70,7 +57,7 @@ static void assert_change(const char *from, const char *to, int line, const char
     free(text);
 }
 
-static void test_schema(void **state)
+TEST(test_schema)
 {
     assert_change("kvbench.result/5", "kvbench.result/9", 1,
                   "schema: \"kvbench.result/9\" is not known, this program reads \"kvbench.result/5\"");
@@ -80,7 +67,7 @@ static void test_schema(void **state)
     assert_refused("{}\n", 3, 1, "expected the manifest");
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     assert_refused("{\"schema\": \n", 12, 1, "not valid JSON");
     assert_refused("\n", 1, 1, "not valid JSON");
@@ -90,7 +77,7 @@ static void test_json(void **state)
 }
 
 /* A file cut anywhere in its last line is refused as cut short. Cut after a line, it is a valid shorter file. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     size_t bytes = strlen(good), last = bytes - 1;
 
@@ -104,7 +91,7 @@ static void test_cut(void **state)
 #define DIGITS_100                                                                                                     \
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     assert_change("\"status\": \"fail\"", "\"status\": \"well\"", 3, "status: expected pass, fail, skip");
     assert_change("\"threads\": 2", "\"threads\": -1", 3, "threads: expected a number from 0 to 4294967295, found -1");
@@ -140,13 +127,13 @@ static void test_fields(void **state)
                   "counters.cycles: expected a reason");
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     kvb_result_file *file = NULL;
 
     assert_int_equal(kvb_result_load("none.jsonl", &file, why, sizeof why), -ENOENT);
     assert_string_equal(why, "none.jsonl: No such file or directory");
-    assert_int_equal(kvb_result_load(folder, &file, why, sizeof why), -EISDIR);
+    assert_int_equal(kvb_result_load(tests_here(), &file, why, sizeof why), -EISDIR);
 }
 
 /* Shows: results are written with the documented keys in their order, and read back unchanged. */
@@ -162,7 +149,7 @@ static void results_write(const kvb_result *results, size_t n)
     assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
 }
 
-static void test_same(void **state)
+TEST(test_same)
 {
     kvb_result results[2];
     kvb_result_file *file = NULL;
@@ -217,7 +204,7 @@ static void test_same(void **state)
 }
 
 /* The exact second line: keys in the order of result.h, whole numbers without fraction, no NaN, no infinity. */
-static void test_line(void **state)
+TEST(test_line)
 {
     static const char *const want =
         "{\"workload\": \"agent-fork\", \"cache\": \"seq\", \"pool_k\": \"f16\", \"pool_v\": \"f32\", "
@@ -263,13 +250,13 @@ static void test_line(void **state)
     assert_non_null(line);
     assert_string_equal(line + 1, want);
     assert_int_equal(strncmp(text, "{\"schema\": \"kvbench.result/5\", \"version\"", 40), 0);
-    assert_non_null(strstr(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"], \"isa\": \"avx2\", "));
-    assert_non_null(strstr(text, "\"openblas_note\": null"));
+    assert_contains(text, "\"cpu_features\": [\"avx2\", \"fma\", \"f16c\"], \"isa\": \"avx2\", ");
+    assert_contains(text, "\"openblas_note\": null");
     free(text);
 }
 
 /* Full arrays are read back whole. */
-static void test_full_arrays(void **state)
+TEST(test_full_arrays)
 {
     kvb_result result;
     kvb_result_file *file = NULL;
@@ -297,7 +284,7 @@ static void test_full_arrays(void **state)
 }
 
 /* A reason cut in the middle of a character, as by snprintf, leaves the file readable. */
-static void test_cut_character(void **state)
+TEST(test_cut_character)
 {
     kvb_result result;
     kvb_result_file *file = NULL;
@@ -308,11 +295,4 @@ static void test_cut_character(void **state)
     assert_int_equal(kvb_result_load(path, &file, why, sizeof why), 0);
     assert_string_equal(file->results[0].reason, "K\xc3\xb6ln ??");
     kvb_result_free(file);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("reading result files", set_up, tear_down, T(test_schema), T(test_json), T(test_cut),
-                        T(test_fields), T(test_missing), T(test_same), T(test_line), T(test_full_arrays),
-                        T(test_cut_character));
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: statistics of samples and runs, and changes of level. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/results/synthetic.h"
 #include "results/result.h"
@@ -49,7 +47,7 @@ static double coverage(size_t n, double confidence, bool lognormal, uint64_t see
     return (double)held / sets;
 }
 
-static void intervals_cover_about_as_often_as_they_say(void **state)
+TEST(intervals_cover_about_as_often_as_they_say)
 {
     static const struct {
         size_t n;
@@ -84,7 +82,7 @@ static void plain_bootstrap(const double *samples, size_t n, double confidence, 
     free(medians);
 }
 
-static void intervals_are_those_of_plain_resampling(void **state)
+TEST(intervals_are_those_of_plain_resampling)
 {
     static const size_t sizes[] = {1, 2, 3, 4, 5, 8, 15, 16, 40, 41};
     static const double confidences[] = {0.42, 0.65, 0.78};
@@ -104,7 +102,7 @@ static void intervals_are_those_of_plain_resampling(void **state)
         }
 }
 
-static void an_interval_is_a_function_of_samples_and_seed(void **state)
+TEST(an_interval_is_a_function_of_samples_and_seed)
 {
     double samples[50], shuffled[50], copy[50], low[4], high[4];
     uint64_t seed = 5;
@@ -120,7 +118,7 @@ static void an_interval_is_a_function_of_samples_and_seed(void **state)
     assert_true(low[3] != low[0] || high[3] != high[0]);
 }
 
-static void intervals_of_few_or_equal_samples(void **state)
+TEST(intervals_of_few_or_equal_samples)
 {
     double same[9], one = 42, low = 0, high = 0;
     assert_int_equal(kvb_median_interval(NULL, 0, 0.95, 100, 1, &low, &high), 0);
@@ -139,7 +137,7 @@ static void intervals_of_few_or_equal_samples(void **state)
     assert_true(low == 15 && high == 15);
 }
 
-static void more_samples_narrow_the_interval(void **state)
+TEST(more_samples_narrow_the_interval)
 {
     double widths[2];
     for (int many = 0; many < 2; many++) {
@@ -169,7 +167,7 @@ static size_t steady_at(const double *passes, size_t n, size_t window, double to
     return 0;
 }
 
-static void a_decaying_series_becomes_steady_when_it_is_flat(void **state)
+TEST(a_decaying_series_becomes_steady_when_it_is_flat)
 {
     double passes[100];
     uint64_t seed = 3;
@@ -187,7 +185,7 @@ static void a_decaying_series_becomes_steady_when_it_is_flat(void **state)
     assert_int_equal(steady_at(passes, 100, 3, 0.02), 0);
 }
 
-static void steadiness_needs_two_windows(void **state)
+TEST(steadiness_needs_two_windows)
 {
     double flat[] = {5, 5, 5, 5, 5, 5, 5, 5}, rising[] = {1, 2, 3, 4}, spike[] = {9, 9, 9, 9, 90, 9};
     double step[] = {8, 8, 8, 4, 4, 4};
@@ -214,7 +212,7 @@ static uint64_t outliers_of(const double *samples, size_t n)
     return stats.outliers;
 }
 
-static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
+TEST(outliers_lie_beyond_three_and_a_half_scaled_deviations)
 {
     double samples[2001];
     uint64_t seed = 8;
@@ -245,7 +243,7 @@ static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
     assert_int_equal(outliers_of(samples, 10), 3);
 }
 
-static void null_difference_is_paired(void **state)
+TEST(null_difference_is_paired)
 {
     const double drift[] = {10, 11, 20, 22, 40,
                             44, 80, 88, 1}; /* B is always 10 % above A; the last value has no pair */
@@ -256,7 +254,7 @@ static void null_difference_is_paired(void **state)
     assert_true(isnan(kvb_null_difference(same, 1)) && isnan(kvb_null_difference(same, 0)));
 }
 
-static void quantiles_are_linear_between_order_statistics(void **state)
+TEST(quantiles_are_linear_between_order_statistics)
 {
     double values[] = {40, 10, 30, 20}, one[] = {7}, signs[] = {-1, 3, -2, INFINITY, -0.0};
     assert_true(isnan(kvb_quantile(values, 0, 0.5)));
@@ -271,7 +269,7 @@ static void quantiles_are_linear_between_order_statistics(void **state)
     assert_true(isinf(kvb_quantile(signs, 5, 1)) && kvb_quantile(signs, 5, 0) == -2);
 }
 
-static void test_none(void **state)
+TEST(test_none)
 {
     kvb_time_stats stats;
 
@@ -281,7 +279,7 @@ static void test_none(void **state)
     assert_true(isnan(stats.min) && isnan(stats.max) && isnan(stats.total));
 }
 
-static void test_few(void **state)
+TEST(test_few)
 {
     double one[] = {7}, two[] = {9, 4}, five[] = {100, 1, 3, 2, 4}, same[] = {5, 5, 5, 5};
     kvb_time_stats stats;
@@ -296,7 +294,7 @@ static void test_few(void **state)
     assert_true(stats.median == 5 && stats.mad == 0);
 }
 
-static void test_nearest_rank(void **state)
+TEST(test_nearest_rank)
 {
     double samples[201];
     kvb_time_stats stats;
@@ -314,7 +312,7 @@ static void test_nearest_rank(void **state)
 }
 
 /* The MAD is the middle of the sorted deviations, with ties too. */
-static void test_mad_by_sorting(void **state)
+TEST(test_mad_by_sorting)
 {
     uint32_t seed = 12345;
 
@@ -340,7 +338,7 @@ static void near(double got, double want, double relative)
         fail_msg("%.9g, expected %.9g", got, want);
 }
 
-static void test_student(void **state)
+TEST(test_student)
 {
     static const struct {
         double tail;
@@ -354,7 +352,7 @@ static void test_student(void **state)
         near(kvb_student_quantile(printed[i].tail, printed[i].freedom), printed[i].t, 2e-6);
 }
 
-static void test_sign(void **state)
+TEST(test_sign)
 {
     assert_int_equal(kvb_sign_rank(5, 0.05), 0); /* 2 / 32 is more */
     assert_int_equal(kvb_sign_rank(6, 0.05), 1);
@@ -364,7 +362,7 @@ static void test_sign(void **state)
     assert_int_equal(kvb_sign_rank(0, 0.05), 0);
 }
 
-static void test_error(void **state)
+TEST(test_error)
 {
     const synthetic_noise white = {.pass = 1, .passes = 64}, red = {.pass = 1, .follows = 0.7, .passes = 64};
     double series[64], error = 0, white_follows = 0, red_follows = 0;
@@ -416,7 +414,7 @@ static void series_fill(double *logs, size_t n, size_t at, double change, uint64
         logs[i] = 11 + NOISE * synthetic_normal(seed) + (i >= at ? change : 0);
 }
 
-static void test_no_change(void **state)
+TEST(test_no_change)
 {
     double logs[30];
     kvb_changepoint changes[4];
@@ -438,7 +436,7 @@ static void test_no_change(void **state)
     assert_int_equal(find(logs, 0, changes), 0);
 }
 
-static void test_one_change(void **state)
+TEST(test_one_change)
 {
     double logs[24];
     kvb_changepoint changes[4];
@@ -457,7 +455,7 @@ static void test_one_change(void **state)
     assert_true(inside >= found - 2);
 }
 
-static void test_two_changes(void **state)
+TEST(test_two_changes)
 {
     static const double levels[] = {1, 1, 1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2};
     kvb_changepoint changes[4];
@@ -470,7 +468,7 @@ static void test_two_changes(void **state)
 }
 
 /* A single odd run is no change, unless it is the last run. A change below `least` does not count. */
-static void test_odd_run(void **state)
+TEST(test_odd_run)
 {
     double logs[] = {1, 1, 1, 1, 1.6, 1, 1, 1, 1};
     kvb_changepoint changes[4];
@@ -488,7 +486,7 @@ static void test_odd_run(void **state)
 
 /* ---- over files ------------------------------------------------------------------------------------------- */
 
-static void test_files(void **state)
+TEST(test_files)
 {
     const synthetic_noise noise = {.pass = 0.01, .process = 0.01, .passes = 12};
     kvb_thresholds thresholds;
@@ -532,16 +530,4 @@ static void test_files(void **state)
                         "the run of 2025-01-03T00:00:00Z holds a combination twice: work-00/seq/pool-2/gamma/1/double");
     for (size_t i = 0; i < 8; i++)
         free(files[i].results);
-}
-
-int main(void)
-{
-    return TESTS_RUN("statistics", T(intervals_cover_about_as_often_as_they_say),
-                     T(intervals_are_those_of_plain_resampling), T(an_interval_is_a_function_of_samples_and_seed),
-                     T(intervals_of_few_or_equal_samples), T(more_samples_narrow_the_interval),
-                     T(a_decaying_series_becomes_steady_when_it_is_flat), T(steadiness_needs_two_windows),
-                     T(outliers_lie_beyond_three_and_a_half_scaled_deviations), T(null_difference_is_paired),
-                     T(quantiles_are_linear_between_order_statistics), T(test_none), T(test_few), T(test_nearest_rank),
-                     T(test_mad_by_sorting), T(test_student), T(test_sign), T(test_error), T(test_no_change),
-                     T(test_one_change), T(test_two_changes), T(test_odd_run), T(test_files));
 }

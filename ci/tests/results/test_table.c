@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: tables and the summary of records. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/summary.h"
@@ -18,33 +16,19 @@ static const char *const table_rows[][3] = {
     {"cut \xe2\x82", "01", ""},
 };
 
-/* The printed table; the caller frees it. */
-static char *printed(kvb_table_format format, size_t n_rows)
-{
-    kvb_table *table = kvb_table_new(headings);
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-
-    assert_non_null(table);
-    assert_non_null(out);
-    for (size_t i = 0; i < n_rows; i++)
-        assert_int_equal(kvb_table_row(table, table_rows[i]), 0);
-    assert_int_equal(kvb_table_print(table, format, out), 0);
-    kvb_table_free(table);
-    fclose(out);
-    return text;
-}
-
 static void assert_prints(kvb_table_format format, size_t n_rows, const char *want)
 {
-    char *text = printed(format, n_rows);
+    kvb_table *table = kvb_table_new(headings);
 
-    assert_string_equal(text, want);
-    free(text);
+    assert_non_null(table);
+    for (size_t i = 0; i < n_rows; i++)
+        assert_int_equal(kvb_table_row(table, table_rows[i]), 0);
+    assert_int_equal(kvb_table_print(table, format, tests_print()), 0);
+    kvb_table_free(table);
+    assert_string_equal(tests_printed(), want);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     assert_prints(KVB_TABLE_TEXT, 4,
                   "name     count  note\n"
@@ -56,7 +40,7 @@ static void test_text(void **state)
     assert_prints(KVB_TABLE_TEXT, 0, "name  count  note\n----  -----  ----\n");
 }
 
-static void test_md(void **state)
+TEST(test_md)
 {
     assert_prints(KVB_TABLE_MD, 4,
                   "| name   |  count | note       |\n"
@@ -67,7 +51,7 @@ static void test_md(void **state)
                   "| cut ?? |     01 |            |\n");
 }
 
-static void test_csv(void **state)
+TEST(test_csv)
 {
     assert_prints(KVB_TABLE_CSV, 4,
                   "name,count,note\n"
@@ -78,7 +62,7 @@ static void test_csv(void **state)
     assert_prints(KVB_TABLE_CSV, 0, "name,count,note\n");
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     assert_prints(KVB_TABLE_JSON, 4,
                   "[\n"
@@ -91,22 +75,17 @@ static void test_json(void **state)
 }
 
 /* A tab in a name, as file names may have, does not shift cells. */
-static void test_tabs(void **state)
+TEST(test_tabs)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"name", ">n", "rest", NULL});
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
 
     assert_int_equal(kvb_table_put(table, "%s\t%d\t%s", "a\tb", 7, "c\td"), 0);
-    assert_int_equal(kvb_table_end(table, KVB_TABLE_CSV, out), 0);
-    fclose(out);
-    assert_string_equal(text, "name,n,rest\na\tb,7,c\td\n");
-    free(text);
+    assert_int_equal(kvb_table_end(table, KVB_TABLE_CSV, tests_print()), 0);
+    assert_string_equal(tests_printed(), "name,n,rest\na\tb,7,c\td\n");
 }
 
 /* A full disk under standard output is an error. */
-static void test_full(void **state)
+TEST(test_full)
 {
     kvb_table *table = kvb_table_new(headings);
     FILE *out = fopen("/dev/full", "w");
@@ -124,10 +103,6 @@ static void assert_result_table(kvb_table_format format, bool skips, const char 
 {
     static const char *const caches[] = {"contiguous", "slab", "contiguous"}, *const pools[] = {"f16", "f16", "f32"};
     kvb_result results[4];
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-
     static const char *const workloads[] = {"eagle-tree", "eagle-tree", "eagle"};
     static const char *const reasons[] = {"line 2: no tree face", "no room", "line 9: no tree face"};
     for (int i = 0; i < 3; i++) {
@@ -141,13 +116,11 @@ static void assert_result_table(kvb_table_format format, bool skips, const char 
         results[i].threads = 1;
     }
     sample_fill(&results[3]);
-    assert_int_equal(kvb_result_table(results, 4, skips, false, format, out), 0);
-    fclose(out);
-    assert_string_equal(text, want);
-    free(text);
+    assert_int_equal(kvb_result_table(results, 4, skips, false, format, tests_print()), 0);
+    assert_string_equal(tests_printed(), want);
 }
 
-static void test_results(void **state)
+TEST(test_results)
 {
     assert_result_table(
         KVB_TABLE_TEXT, false,
@@ -168,13 +141,11 @@ static void test_results(void **state)
 
 /* Empty columns are left out. In a folded table a long first cell has its own line, and a long last one continues in
  * further lines. */
-static void test_fold(void **state)
+TEST(test_fold)
 {
     static const char *const names[] = {"name", "none", ">n", "reason", NULL};
     kvb_table *table = kvb_table_new(names);
-    char *text = NULL, name[81], reason[16 * 8 + 1] = "";
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
+    char name[81], reason[16 * 8 + 1] = "";
 
     memset(name, 'x', 80);
     name[80] = 0;
@@ -184,9 +155,8 @@ static void test_fold(void **state)
     assert_int_equal(kvb_table_row(table, (const char *const[]){"short", "", "2", "b"}), 0);
     kvb_table_drop_empty(table);
     kvb_table_fold(table);
-    assert_int_equal(kvb_table_print(table, KVB_TABLE_TEXT, out), 0);
-    fclose(out);
-    const char *line = strchr(text, '\n') + 1; /* below the headings */
+    assert_int_equal(kvb_table_print(table, KVB_TABLE_TEXT, tests_print()), 0);
+    const char *line = strchr(tests_printed(), '\n') + 1; /* below the headings */
     assert_int_equal(strspn(line, "-"), 100 - 2 - 1 - 2 - 32);
     line = strchr(line, '\n') + 1;
     assert_memory_equal(line, name, 80);
@@ -200,7 +170,6 @@ static void test_fold(void **state)
     assert_memory_equal(line, "short ", 6);
     assert_string_equal(line + 65, "2  b\n");
     kvb_table_free(table);
-    free(text);
 }
 
 static void assert_time(double ns, const char *want)
@@ -213,7 +182,7 @@ static void assert_bytes(double bytes, const char *want)
     assert_string_equal(kvb_bytes_text(bytes).text, want);
 }
 
-static void test_units(void **state)
+TEST(test_units)
 {
     assert_time(0, "0 ns");
     assert_time(850, "850 ns");
@@ -235,7 +204,7 @@ static void test_units(void **state)
     assert_bytes(NAN, "");
 }
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
     /* bytes of the first character; 0: not valid by RFC 3629 */
     static const struct {
@@ -265,18 +234,11 @@ static void test_utf8(void **state)
 
 static void assert_xml(const char *text, const char *want)
 {
-    char *got = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&got, &bytes);
-
-    assert_non_null(out);
-    kvb_xml_put(text, out);
-    fclose(out);
-    assert_string_equal(got, want);
-    free(got);
+    kvb_xml_put(text, tests_print());
+    assert_string_equal(tests_printed(), want);
 }
 
-static void test_xml(void **state)
+TEST(test_xml)
 {
     assert_xml("", "");
     assert_xml("k=f16,v=q4_0 \xc3\xa9\xf0\x9f\x98\x80", "k=f16,v=q4_0 \xc3\xa9\xf0\x9f\x98\x80");
@@ -294,25 +256,16 @@ static void test_xml(void **state)
  * many passed. It counts failures and skips of one kind instead of repeating them, lists rows only if they are few,
  * keeps to the width of the page, and leaves out quantities that were not measured. */
 
-/* The printed summary; the caller frees it. */
+/* The printed summary, valid until the next. */
 static char *summary_printed(const kvb_summary *summary, const kvb_result *results, size_t n)
 {
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-
-    assert_non_null(out);
-    assert_int_equal(kvb_summary_print(summary, results, n, out), 0);
-    fclose(out);
-    return text;
+    assert_int_equal(kvb_summary_print(summary, results, n, tests_print()), 0);
+    return tests_printed();
 }
 
 static void assert_summary(const kvb_summary *summary, const kvb_result *results, size_t n, const char *want)
 {
-    char *got = summary_printed(summary, results, n);
-
-    assert_string_equal(got, want);
-    free(got);
+    assert_string_equal(summary_printed(summary, results, n), want);
 }
 
 static void result_fill(kvb_result *r, kvb_status status, const char *pool, const char *kernel, double ns)
@@ -335,7 +288,7 @@ static const kvb_summary plain = {.path = "r.jsonl", .note = "", .seconds = NAN}
     "what changed since another run: kvbench compare BASE.jsonl r.jsonl\n"
 
 /* The witness is the fastest and the smallest, and the failed one is faster still. Neither may be named. */
-static void test_workloads(void **state)
+TEST(test_workloads)
 {
     kvb_result r[6];
 
@@ -386,23 +339,17 @@ static void test_workloads(void **state)
 }
 
 /* A pool that only a witness read does not count as judged, and does not hide pools that were judged after it. */
-static void test_judged(void **state)
+TEST(test_judged)
 {
     kvb_result r[3];
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
 
-    assert_non_null(out);
     result_fill(&r[0], KVB_STATUS_PASS, "f32", "witness", NAN);
     result_fill(&r[1], KVB_STATUS_PASS, "f32", "flash", NAN);
     result_fill(&r[2], KVB_STATUS_PASS, "f16", "flash", NAN);
     r[0].error.witness_queries = 1;
     r[1].rho = r[2].rho = 0.5;
-    assert_int_equal(kvb_summary_right(&plain, r, 3, out), 0);
-    fclose(out);
-    assert_non_null(strstr(text, "1 history, 1 cache, 1 kernel, 2 formats:\n"));
-    free(text);
+    assert_int_equal(kvb_summary_right(&plain, r, 3, tests_print()), 0);
+    assert_contains(tests_printed(), "1 history, 1 cache, 1 kernel, 2 formats:\n");
 }
 
 static void assert_unjudged(const kvb_result *r, size_t n, bool skipped_too, size_t count, const char *names)
@@ -415,7 +362,7 @@ static void assert_unjudged(const kvb_result *r, size_t n, bool skipped_too, siz
 
 /* A pool counts as judged by any kernel in any combination. An unjudged one is named once; skipped ones only on
  * request. */
-static void test_unjudged(void **state)
+TEST(test_unjudged)
 {
     static const char *const pools[] = {"f32", "x1", "x2", "x3", "x4", "x5", "x6"};
     kvb_result r[16];
@@ -438,7 +385,7 @@ static void test_unjudged(void **state)
 }
 
 /* Records of a run that only checked have no times. */
-static void test_untimed(void **state)
+TEST(test_untimed)
 {
     kvb_result r[2];
 
@@ -460,7 +407,7 @@ static void test_untimed(void **state)
                    "- what changed since another run: `kvbench compare BASE.jsonl r.jsonl`\n");
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     kvb_result r[12];
 
@@ -486,7 +433,7 @@ static void test_failures(void **state)
 
 /* Skips are counted by reason, the most frequent first. Reasons that differ only in the names of pool and cache, a line
  * of the trace, or numbers are the same. */
-static void test_skips(void **state)
+TEST(test_skips)
 {
     static const char *const reasons[] = {
         "cache seq has no tree face",
@@ -521,18 +468,16 @@ static void test_skips(void **state)
                    "    1  the seq cache has no tree face\n"
                    "    1  mine: f16: no codes\n\n" NEXT);
     char *text = summary_printed(&plain, r, N + 9);
-    assert_non_null(strstr(text, "    1  reason c\n    6  for 6 other reasons\n\n"));
-    free(text);
+    assert_contains(text, "    1  reason c\n    6  for 6 other reasons\n\n");
     snprintf(r[0].cache, KVB_NAME, "x"); /* "the cache" is longer than "cache x" */
     memset(r[0].reason, '.', KVB_REASON - 1);
     memcpy(r[0].reason, "cache x ", 8);
     text = summary_printed(&plain, r, 1);
-    assert_non_null(strstr(text, "    1  the cache\n    ...."));
-    free(text);
+    assert_contains(text, "    1  the cache\n    ....");
 }
 
 /* Combinations that ran have rows if they are few; with ALL, skipped ones have rows, too. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static const char rows[] = "workload  cache  pool  kernel  status   median\n"
                                "--------  -----  ----  ------  ------  -------\n"
@@ -554,16 +499,14 @@ static void test_rows(void **state)
             assert_int_equal(strncmp(text, rows, sizeof rows - 1) == 0, which == KVB_ROWS_FEW && n == 20);
             assert_int_equal(strstr(text, "skip             no room\n") != NULL, which == KVB_ROWS_ALL);
             assert_int_equal(strstr(text, "--all") == NULL, which == KVB_ROWS_ALL); /* one was skipped */
-            free(text);
         }
     summary.rows = KVB_ROWS_FEW;
     char *text = summary_printed(&summary, r, 20); /* few, and none is skipped */
     assert_null(strstr(text, "--all"));
-    free(text);
 }
 
 /* With names as long as the longest built-in ones no line is wider than the page. */
-static void test_width(void **state)
+TEST(test_width)
 {
     kvb_result r;
 
@@ -580,7 +523,6 @@ static void test_width(void **state)
         summary_printed(&(kvb_summary){.path = "r.jsonl", .note = "", .seconds = NAN, .rows = KVB_ROWS_FEW}, &r, 1);
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
         assert_in_range(strlen(line), 1, KVB_PAGE_COLUMNS);
-    free(text);
 }
 
 /* Choice c of 12: 2 caches, 3 pools and 2 kernels. */
@@ -606,7 +548,7 @@ static bool is_whole(unsigned set)
     return true;
 }
 
-static void test_comparable(void **state)
+TEST(test_comparable)
 {
     kvb_result r[13];
     const kvb_result *at[13];
@@ -633,7 +575,7 @@ static void test_comparable(void **state)
 }
 
 /* Each pair of pool and kernel ran in one cache or the other: the fastest may only have had the better cache. */
-static void test_pairs_unranked(void **state)
+TEST(test_pairs_unranked)
 {
     kvb_result r[6];
     char *text;
@@ -644,34 +586,17 @@ static void test_pairs_unranked(void **state)
     }
     text = summary_printed(&plain, r, 6);
     assert_null(strstr(text, "fastest"));
-    free(text);
 }
 
 /* A tab ends a cell; the last cell takes the rest. After a row that fails all later rows, and the end, fail. */
-static void test_a_row_is_put_in_one_text(void **state)
+TEST(test_a_row_is_put_in_one_text)
 {
-    (void)state;
-    char *text;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
     kvb_table *table = kvb_table_new((const char *const[]){"a", "b", "c", NULL});
-    assert_non_null(out);
     assert_int_equal(kvb_table_put(table, "%u\t%s\t%s", 7u, "", "x\ty"), 0);
     assert_int_equal(kvb_table_put(table, "one"), 0);
-    assert_int_equal(kvb_table_end(table, KVB_TABLE_CSV, out), 0);
-    fclose(out);
-    assert_string_equal(text, "a,b,c\n7,,x\ty\none,,\n");
-    free(text);
+    assert_int_equal(kvb_table_end(table, KVB_TABLE_CSV, tests_print()), 0);
+    assert_string_equal(tests_printed(), "a,b,c\n7,,x\ty\none,,\n");
     assert_int_equal(kvb_table_put(NULL, "x"), -ENOMEM);
     assert_int_equal(kvb_table_row(NULL, (const char *const[]){"x"}), -ENOMEM);
     assert_int_equal(kvb_table_end(NULL, KVB_TABLE_CSV, stdout), -ENOMEM);
-}
-
-int main(void)
-{
-    return TESTS_RUN("tables and summaries", T(test_text), T(test_md), T(test_csv), T(test_json), T(test_tabs),
-                     T(test_full), T(test_results), T(test_fold), T(test_units), T(test_utf8), T(test_xml),
-                     T(test_workloads), T(test_judged), T(test_comparable), T(test_pairs_unranked), T(test_unjudged),
-                     T(test_untimed), T(test_failures), T(test_skips), T(test_rows), T(test_width),
-                     T(test_a_row_is_put_in_one_text));
 }

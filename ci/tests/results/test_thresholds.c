@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: thresholds, files that are replaced whole, manifests. */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/compare.h"
@@ -10,30 +8,11 @@
 
 /* Shows: thresholds with and without patterns; for each key the last one counts; each mistake in a file is named. */
 
-static char folder[256], file_path[300];
 static kvb_thresholds thresholds;
-
-static int setup(void **state)
-{
-    tests_folder(folder, sizeof folder);
-    snprintf(file_path, sizeof file_path, "%s/t.json", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    remove(file_path);
-    return remove(folder);
-}
 
 static int load(const char *text, char why[512])
 {
-    FILE *out = fopen(file_path, "w");
-
-    assert_non_null(out);
-    fputs(text, out);
-    fclose(out);
-    return kvb_thresholds_load(file_path, &thresholds, why, 512);
+    return kvb_thresholds_load(tests_text("t.json", text), &thresholds, why, 512);
 }
 
 static double limit(const char *workload, const char *kernel, kvb_limit which)
@@ -46,7 +25,7 @@ static double limit(const char *workload, const char *kernel, kvb_limit which)
     return kvb_thresholds_of(&thresholds, &r, which);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     char why[512];
 
@@ -58,7 +37,7 @@ static void test_defaults(void **state)
     assert_true(thresholds.confidence == 0.99);
 }
 
-static void test_patterns(void **state)
+TEST(test_patterns)
 {
     char why[512];
 
@@ -86,7 +65,7 @@ static void test_patterns(void **state)
     assert_null(kvb_thresholds_unmet(&thresholds));
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
     static const struct {
         const char *text, *why;
@@ -111,9 +90,7 @@ static void test_mistakes(void **state)
     char why[512];
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(load(cases[i].text, why), -EINVAL);
-        if (!strstr(why, cases[i].why))
-            fail_msg("\"%s\" instead of \"%s\"", why, cases[i].why);
+        tests_refused(load(cases[i].text, why), -EINVAL, why, cases[i].why);
     }
     assert_int_equal(kvb_thresholds_load("/nowhere.json", &thresholds, why, sizeof why), -ENOENT);
     assert_string_equal(why, "/nowhere.json: No such file or directory");
@@ -122,100 +99,53 @@ static void test_mistakes(void **state)
 /* Shows: a file has its new content, whole, or its old one; one writer at a time; what a killed writer left does no
  * harm. */
 
-typedef struct place {
-    char folder[512], path[600], temporary[640];
-} place;
-
-static place place_make(void)
+TEST(test_commit)
 {
-    place p;
-
-    tests_folder(p.folder, sizeof p.folder);
-    snprintf(p.path, sizeof p.path, "%s/out.xml", p.folder);
-    snprintf(p.temporary, sizeof p.temporary, "%s.tmp", p.path);
-    return p;
-}
-
-static void place_remove(const place *p)
-{
-    unlink(p->path);
-    assert_int_equal(access(p->temporary, F_OK), -1);
-    assert_int_equal(rmdir(p->folder), 0);
-}
-
-static void assert_holds(const char *path, const char *want)
-{
-    char *text = tests_read(path, NULL);
-
-    assert_non_null(text);
-    assert_string_equal(text, want);
-    free(text);
-}
-
-static void text_write(const char *path, const char *text)
-{
-    FILE *out = fopen(path, "w");
-
-    assert_non_null(out);
-    assert_true(fputs(text, out) >= 0);
-    fclose(out);
-}
-
-static void test_commit(void **state)
-{
-    place p = place_make();
+    const char *path = tests_text("out.xml", "old");
     kvb_output_file whole;
 
-    text_write(p.path, "old");
-    text_write(p.temporary, "left by a killed writer, longer than what follows");
-    assert_int_equal(kvb_output_file_open(p.path, false, &whole, NULL, 0), 0);
+    tests_text("out.xml.tmp", "left by a killed writer, longer than what follows");
+    assert_int_equal(kvb_output_file_open(path, false, &whole, NULL, 0), 0);
     assert_true(fputs("new", whole.stream) >= 0);
-    assert_holds(p.path, "old");
+    tests_holds(path, "old");
     assert_int_equal(kvb_output_file_close(&whole, true, NULL, 0), 0);
-    assert_holds(p.path, "new");
-    place_remove(&p);
+    tests_holds(path, "new");
 }
 
-static void test_abandon(void **state)
+TEST(test_abandon)
 {
-    place p = place_make();
+    const char *path = tests_text("out.xml", "old");
     kvb_output_file whole;
 
-    text_write(p.path, "old");
-    assert_int_equal(kvb_output_file_open(p.path, false, &whole, NULL, 0), 0);
+    assert_int_equal(kvb_output_file_open(path, false, &whole, NULL, 0), 0);
     assert_true(fputs("new", whole.stream) >= 0);
     assert_int_equal(kvb_output_file_close(&whole, false, NULL, 0), 0);
-    assert_holds(p.path, "old");
-    place_remove(&p);
+    tests_holds(path, "old");
 }
 
-static void test_two_writers(void **state)
+TEST(test_two_writers)
 {
-    place p = place_make();
+    const char *path = tests_path("out.xml");
     kvb_output_file first, second;
 
-    assert_int_equal(kvb_output_file_open(p.path, false, &first, NULL, 0), 0);
-    assert_int_equal(kvb_output_file_open(p.path, false, &second, NULL, 0), -EBUSY);
+    assert_int_equal(kvb_output_file_open(path, false, &first, NULL, 0), 0);
+    assert_int_equal(kvb_output_file_open(path, false, &second, NULL, 0), -EBUSY);
     assert_true(fputs("first", first.stream) >= 0);
     assert_int_equal(kvb_output_file_close(&first, true, NULL, 0), 0);
-    assert_holds(p.path, "first");
-    place_remove(&p);
+    tests_holds(path, "first");
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    place p = place_make();
     kvb_output_file whole;
 
     assert_int_equal(kvb_output_file_open("", false, &whole, NULL, 0), -ENOENT);
-    snprintf(p.path, sizeof p.path, "%s/none/out.xml", p.folder);
-    assert_int_equal(kvb_output_file_open(p.path, false, &whole, NULL, 0), -ENOENT);
-    assert_int_equal(kvb_output_file_open(p.folder, false, &whole, NULL, 0), -EISDIR);
-    place_remove(&p);
+    assert_int_equal(kvb_output_file_open(tests_path("none/out.xml"), false, &whole, NULL, 0), -ENOENT);
+    assert_int_equal(kvb_output_file_open(tests_here(), false, &whole, NULL, 0), -EISDIR);
 }
 
 /* A device is not replaced by a file. */
-static void test_device(void **state)
+TEST(test_device)
 {
     kvb_output_file whole;
 
@@ -234,7 +164,7 @@ static const char *difference(const kvb_manifest *a, const kvb_manifest *b, cons
     return kvb_manifest_difference(a, b, keys, text, other, sizeof text);
 }
 
-static void test_difference(void **state)
+TEST(test_difference)
 {
     kvb_manifest b = sample_manifest;
 
@@ -257,7 +187,7 @@ static void test_difference(void **state)
     assert_string_equal(text, "[\"avx2\", \"fma\", \"f16c\"]");
 }
 
-static void test_blend(void **state)
+TEST(test_blend)
 {
     kvb_manifest a = sample_manifest, b = sample_manifest;
 
@@ -279,7 +209,7 @@ static void test_blend(void **state)
     assert_string_equal(a.cpu_model, "several");
 }
 
-static void test_essence(void **state)
+TEST(test_essence)
 {
     static const struct {
         const char *command, *essence;
@@ -301,11 +231,4 @@ static void test_essence(void **state)
         kvb_command_essence(cases[i].command, essence);
         assert_string_equal(essence, cases[i].essence);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("files of results", setup, teardown, T(test_defaults), T(test_patterns), T(test_mistakes),
-                        T(test_commit), T(test_abandon), T(test_two_writers), T(test_refused), T(test_device),
-                        T(test_difference), T(test_blend), T(test_essence));
 }

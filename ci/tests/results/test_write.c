@@ -1,36 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: a result file changes only if a run ends well; full disks, size limits and bad paths give one-line errors. */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 
-static char folder[256], path[300], why[512], want[512];
+static char folder[256], path[300], temporary[320], why[512], want[512];
 static const char old[] = "old content\n";
 
 static int set_up(void **state)
 {
     signal(SIGXFSZ, SIG_IGN); /* as the program does */
-    tests_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/r.jsonl", folder);
+    snprintf(folder, sizeof folder, "%s", tests_here());
+    snprintf(path, sizeof path, "%s", tests_path("r.jsonl"));
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    return rmdir(folder);
-}
+static CMFixtureFunction tests_setup = set_up;
 
 static int old_put(void **state)
 {
-    FILE *out = fopen(path, "w");
-
-    return !out || fputs(old, out) < 0 || fclose(out) != 0;
+    tests_text(path, old);
+    return 0;
 }
 
 static int old_remove(void **state)
@@ -41,13 +36,10 @@ static int old_remove(void **state)
 /* The folder must hold only the old file, whole. */
 static void assert_untouched(void)
 {
-    char *text = tests_read(path, NULL);
     DIR *list = opendir(folder);
     int n = 0;
 
-    assert_non_null(text);
-    assert_string_equal(text, old);
-    free(text);
+    tests_holds(path, old);
     assert_non_null(list);
     while (readdir(list))
         n++;
@@ -70,20 +62,17 @@ static void assert_why(const char *named, int error)
     assert_string_equal(why, want);
 }
 
-static void test_commit(void **state)
+TEST_IN(test_commit, old_put, old_remove)
 {
     kvb_result_writer *writer = writer_open();
     kvb_result result;
     kvb_result_file *file = NULL;
-    char temporary[320];
 
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
     sample_fill(&result);
     assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), 0);
-    char *text = tests_read(path, NULL), *begun = tests_read(temporary, NULL);
-    assert_string_equal(text, old);               /* until it is committed */
-    assert_non_null(strstr(begun, "agent-fork")); /* each line is visible as soon as it is written */
-    free(text);
+    char *begun = tests_read(temporary, NULL);
+    tests_holds(path, old);               /* until it is committed */
+    assert_contains(begun, "agent-fork"); /* each line is visible as soon as it is written */
     free(begun);
     assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
     assert_int_equal(access(temporary, F_OK), -1);
@@ -92,7 +81,7 @@ static void test_commit(void **state)
     kvb_result_free(file);
 }
 
-static void test_abandon(void **state)
+TEST_IN(test_abandon, old_put, old_remove)
 {
     assert_int_equal(kvb_result_close(writer_open(), false, why, sizeof why), 0);
     assert_untouched(); /* an unfinished run leaves nothing */
@@ -121,23 +110,17 @@ static void assert_results(size_t n)
 }
 
 /* A file can be resumed after its writer was closed, killed, or killed in the middle of a line. */
-static void test_resume(void **state)
+TEST_IN(test_resume, old_put, old_remove)
 {
-    char temporary[320];
     kvb_result_writer *writer = writer_open();
     kvb_result_file *file = NULL;
 
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
     results_write(writer, 0, 3);
     assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0);
-    char *text = tests_read(path, NULL), *half = tests_read(temporary, NULL);
-    assert_string_equal(text, old);
-    free(text);
+    char *half = tests_read(temporary, NULL);
+    tests_holds(path, old);
     for (size_t cut = 1; cut < 2000; cut += 499) {
-        FILE *out = fopen(temporary, "w");
-        assert_non_null(out);
-        fwrite(half, 1, strlen(half) - cut, out);
-        fclose(out);
+        tests_write(temporary, half, strlen(half) - cut);
         assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), 0);
         assert_int_equal(file->n, 2);
         assert_int_equal(file->results[1].threads, 1);
@@ -157,26 +140,19 @@ static void test_resume(void **state)
     assert_int_equal(access(temporary, F_OK), -1);
 }
 
-static void test_resume_nothing(void **state)
+TEST_IN(test_resume_nothing, old_put, old_remove)
 {
-    char temporary[320];
     kvb_result_writer *writer = NULL;
     kvb_result_file *file = NULL;
 
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
     assert_untouched();
-    FILE *out = fopen(temporary, "w");
-    assert_non_null(out);
-    fputs("{\"schema\": \"kvb", out); /* killed while writing the manifest */
-    fclose(out);
+    tests_text(temporary, "{\"schema\": \"kvb"); /* killed while writing the manifest */
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
     assert_untouched();
-    out = fopen(temporary, "w");
-    fputs("{}\n{", out); /* damaged: only the user may remove the file */
-    fclose(out);
+    tests_text(temporary, "{}\n{"); /* damaged: only the user may remove the file */
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, ".tmp:1: expected the manifest"));
+    assert_contains(why, ".tmp:1: expected the manifest");
     assert_null(file);
     assert_null(writer);
     assert_int_equal(unlink(temporary), 0);
@@ -188,7 +164,7 @@ static void test_resume_nothing(void **state)
     assert_untouched();
 }
 
-static void test_two_runs(void **state)
+TEST_IN(test_two_runs, old_put, old_remove)
 {
     kvb_result_writer *first = writer_open(), *second = NULL;
 
@@ -201,17 +177,13 @@ static void test_two_runs(void **state)
 }
 
 /* The file that a killed run left is overwritten, whatever its length. */
-static void test_leftover(void **state)
+TEST_IN(test_leftover, old_put, old_remove)
 {
-    char temporary[320];
     kvb_result_file *file = NULL;
 
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    FILE *out = fopen(temporary, "w");
-    assert_non_null(out);
-    for (int i = 0; i < 1000; i++)
-        fputs("half-done half-done half-done\n", out);
-    fclose(out);
+    char *left = calloc(30001, 1);
+    tests_text(temporary, memset(left, 'x', 30000));
+    free(left);
     assert_int_equal(kvb_result_close(writer_open(), true, why, sizeof why), 0);
     assert_int_equal(kvb_result_load(path, &file, why, sizeof why), 0);
     kvb_result_free(file);
@@ -219,7 +191,7 @@ static void test_leftover(void **state)
 
 /* EFBIG stands for any error in the middle of a file. After it nothing is written and nothing can be committed; a later
  * run can continue from the lines before it. */
-static void test_size_limit(void **state)
+TEST_IN(test_size_limit, old_put, old_remove)
 {
     struct rlimit before, limit;
     kvb_result_writer *writer = writer_open();
@@ -247,7 +219,7 @@ static void test_size_limit(void **state)
     assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
 }
 
-static void test_size_limit_at_once(void **state)
+TEST_IN(test_size_limit_at_once, old_put, old_remove)
 {
     struct rlimit before, limit;
     kvb_result_writer *writer = NULL;
@@ -264,7 +236,7 @@ static void test_size_limit_at_once(void **state)
 }
 
 /* A device is written to, never replaced: renaming over /dev/full would make it a file. */
-static void test_full_device(void **state)
+TEST(test_full_device)
 {
     kvb_result_writer *writer = NULL;
     struct stat device;
@@ -277,7 +249,7 @@ static void test_full_device(void **state)
     assert_true(S_ISCHR(device.st_mode));
 }
 
-static void test_pipe(void **state)
+TEST(test_pipe)
 {
     int ends[2];
     char name[40], bytes[16384];
@@ -293,7 +265,7 @@ static void test_pipe(void **state)
     close(ends[0]);
 }
 
-static void test_bad_paths(void **state)
+TEST_IN(test_bad_paths, old_put, old_remove)
 {
     kvb_result_writer *writer = NULL;
     char name[320];
@@ -310,7 +282,7 @@ static void test_bad_paths(void **state)
     assert_untouched();
 }
 
-static void test_read_only(void **state)
+TEST_IN(test_read_only, old_put, old_remove)
 {
     kvb_result_writer *writer = NULL;
 
@@ -327,7 +299,7 @@ static void test_read_only(void **state)
     assert_int_equal(chmod(folder, 0755), 0);
 }
 
-static void test_symbolic_link(void **state)
+TEST_IN(test_symbolic_link, old_put, old_remove)
 {
     char name[320];
     struct stat found;
@@ -343,15 +315,4 @@ static void test_symbolic_link(void **state)
     assert_int_equal(text[0], '{'); /* the file behind the link was replaced */
     free(text);
     unlink(name);
-}
-
-int main(void)
-{
-#define WITH_OLD(test) cmocka_unit_test_setup_teardown(test, old_put, old_remove)
-
-    return TESTS_RUN_IN("writing result files", set_up, tear_down, WITH_OLD(test_commit), WITH_OLD(test_abandon),
-                        WITH_OLD(test_resume), WITH_OLD(test_resume_nothing), WITH_OLD(test_two_runs),
-                        WITH_OLD(test_leftover), WITH_OLD(test_size_limit), WITH_OLD(test_size_limit_at_once),
-                        WITH_OLD(test_bad_paths), WITH_OLD(test_read_only), WITH_OLD(test_symbolic_link),
-                        T(test_full_device), T(test_pipe));
 }

@@ -3,8 +3,6 @@
 #ifndef KVB_TEST_FILLED_H
 #define KVB_TEST_FILLED_H
 
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "caches/cache.h"
 #include "caches/call.h"

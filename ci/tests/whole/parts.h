@@ -3,8 +3,6 @@
 #ifndef KVB_TEST_PARTS_H
 #define KVB_TEST_PARTS_H
 
-#include <unistd.h>
-
 #include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 #include "workloads/trace.h"
@@ -51,19 +49,15 @@ static inline kvb_trace *trace_at(const char *path)
 /* A trace with Gaussian rows. model, events: JSON with ' in place of ". */
 static inline kvb_trace *trace_of(const char *model, const char *events)
 {
-    const char *const texts[] = {"{'kvbench_trace':2,'name':'t','source':'test','model':", model,
-                                 ",'values':{'profile':'gaussian','seed':5}}\n", events, "\n"};
-    char path[512];
-    snprintf(path, sizeof path, "%s/kvb-trace-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    FILE *file = fdopen(mkstemp(path), "w");
-    assert_non_null(file);
-    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
-        for (const char *c = texts[t]; *c; c++)
-            fputc(*c == '\'' ? '"' : *c, file);
-    assert_int_equal(fclose(file), 0);
-    kvb_trace *trace = trace_at(path);
-    remove(path);
-    return trace;
+    char text[8192];
+    assert_in_range(snprintf(text, sizeof text,
+                             "{'kvbench_trace':2,'name':'t','source':'test','model':%s,"
+                             "'values':{'profile':'gaussian','seed':5}}\n%s\n",
+                             model, events),
+                    1, sizeof text - 1);
+    for (char *c = text; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    return trace_at(tests_text("t.jsonl", text));
 }
 
 #endif

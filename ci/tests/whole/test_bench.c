@@ -4,8 +4,6 @@
  * and operations are counted from them, every copy of the rows exists, ratios use the right limit, and a kernel that is
  * wrong, fails or is unavailable is not timed.
  */
-#include <errno.h>
-
 #include "ci/tests/tests.h"
 #include "harness/bench/bench.h"
 #include "kernels/kernels.h"
@@ -123,7 +121,7 @@ static void scene_check(const kvb_bench_work *work, uint32_t cells)
     kvb_bench_scene_close(&s);
 }
 
-static void test_masks_are_what_they_are_named_after(void **state)
+TEST(test_masks_are_what_they_are_named_after)
 {
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
         scene_check(w, KVB_BENCH_CELLS_MIN);
@@ -133,7 +131,7 @@ static void test_masks_are_what_they_are_named_after(void **state)
     }
 }
 
-static void test_works_make_sense(void **state)
+TEST(test_works_make_sense)
 {
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
         assert_true(kvb_bench_cell_bytes(w) > 0);
@@ -168,7 +166,7 @@ static double norm(const kvb_pool *pool, uint32_t h, uint32_t c, float row[DIM])
     return sqrt(sum);
 }
 
-static void test_every_copy_holds_rows(void **state)
+TEST(test_every_copy_holds_rows)
 {
     static const char *const formats[] = {"f16", "q4_0", "a4g64"};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
@@ -274,7 +272,7 @@ static kvb_bench_score bench_small(const char *name, const kvb_kernel *kernel, c
     return score;
 }
 
-static void test_right_kernels_score(void **state)
+TEST(test_right_kernels_score)
 {
     static const char *const names[] = {"fork-g4",        "batch-in-runs",  "batch-in-steps",  "threads-verify",
                                         "threads-decode", "paged-16",       "window-decode",   "window-chunk",
@@ -289,50 +287,50 @@ static void test_right_kernels_score(void **state)
     assert_int_equal(bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text).targets, 2);
     assert_null(strstr(text, "WRONG"));
     assert_int_equal(bench_small("paged-16", &kvb_kernel_reference, text, sizeof text).targets, 1);
-    assert_non_null(strstr(text, "gain over in runs"));
+    assert_contains(text, "gain over in runs");
     /* two contestants, one target */
     assert_int_equal(bench_small("decode-f16-g8", &kvb_kernel_reference, text, sizeof text).targets, 1);
     bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text);
     /* trunk 32, tails of 4: 8 calls of 36 cells in place of one of 64 */
-    assert_non_null(strstr(text, "4.50x the bytes"));
+    assert_contains(text, "4.50x the bytes");
 }
 
-static void test_wrong_kernels_do_not(void **state)
+TEST(test_wrong_kernels_do_not)
 {
     kvb_kernel kernel = kvb_kernel_reference;
     char text[4096];
     kvb_bench_score score;
     kernel.attend = attend_last_token_wrong;
     score = bench_small("fork-g4", &kernel, text, sizeof text);
-    assert_non_null(strstr(text, "WRONG: out of query 7, head 31, channel 127 is ")); /* all branches in one call */
-    assert_non_null(strstr(text, "WRONG: out of query 0, head 31, channel 127 is ")); /* one by one */
+    assert_contains(text, "WRONG: out of query 7, head 31, channel 127 is "); /* all branches in one call */
+    assert_contains(text, "WRONG: out of query 0, head 31, channel 127 is "); /* one by one */
     assert_int_equal(score.targets, 2);
     assert_int_equal(score.met, 0);
     kernel.attend = attend_slightly_off;
     score = bench_small("batch-in-steps", &kernel, text, sizeof text);
-    assert_non_null(strstr(text, "WRONG: out of query 15, head 31, channel "));
+    assert_contains(text, "WRONG: out of query 15, head 31, channel ");
     assert_int_equal(score.met, 0);
     kernel.attend = attend_writes_nothing;
     score = bench_small("fork-g4", &kernel, text, sizeof text);
-    assert_non_null(strstr(text, "nan, exact "));
+    assert_contains(text, "nan, exact ");
     assert_int_equal(score.met, 0);
     kernel.tolerance = (kvb_tolerance){.kind = KVB_TOLERANCE_NMSE, .limit = 1e-4};
     kernel.attend = attend_last_token_wrong; /* another project's kernel: a finding, and it is timed */
     score = bench_small("batch-in-runs", &kernel, text, sizeof text);
     assert_null(strstr(text, "WRONG"));
-    assert_non_null(strstr(text, ">= 0.85,inexact: outputs are off by "));
-    assert_non_null(strstr(text, "times what its project tolerates"));
+    assert_contains(text, ">= 0.85,inexact: outputs are off by ");
+    assert_contains(text, "times what its project tolerates");
     assert_int_equal(score.met, 0);
     kernel.tolerance.kind = KVB_TOLERANCE_NONE;
     kernel.attend = attend_fails_later;
     score = bench_small("batch-in-runs", &kernel, text, sizeof text);
-    assert_non_null(strstr(text, "unavailable: attend: Invalid argument"));
+    assert_contains(text, "unavailable: attend: Invalid argument");
     assert_int_equal(score.targets, 1);
     assert_int_equal(score.met, 0);
     kernel = kvb_kernel_reference;
     kernel.supports = supports_nothing;
     score = bench_small("fork-g1", &kernel, text, sizeof text);
-    assert_non_null(strstr(text, "unavailable: not today"));
+    assert_contains(text, "unavailable: not today");
     assert_int_equal(score.targets, 2);
     assert_int_equal(score.met, 0);
 }
@@ -380,7 +378,7 @@ static int attend_without_last_cell(const kvb_attend *args)
     return kvb_kernel_reference.attend(&less);
 }
 
-static void test_long_contexts_are_judged(void **state)
+TEST(test_long_contexts_are_judged)
 {
     static kvb_registry registry;
     kvb_kernel kernel = kvb_kernel_reference;
@@ -412,7 +410,7 @@ static void test_long_contexts_are_judged(void **state)
 }
 
 /* Every built-in kernel that reads the rows is right in each scene, at small sizes. */
-static void test_scenes_are_right(void **state)
+TEST(test_scenes_are_right)
 {
     static kvb_registry registry;
     kvb_registry_init(&registry);
@@ -458,7 +456,7 @@ static void result_fill(kvb_result *r, const char *kernel, kvb_status status, do
 }
 
 /* A noisy time is not printed, counts in no ratio, and leaves its row without a best kernel if it may be the best. */
-static void test_noisy_numbers_are_withheld(void **state)
+TEST(test_noisy_numbers_are_withheld)
 {
     static kvb_result results[6];
     const kvb_group group = {.heads = 8, .kv_heads = 2, .k_dim = 64, .v_dim = 64};
@@ -482,17 +480,17 @@ static void test_noisy_numbers_are_withheld(void **state)
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
     fclose(out);
-    assert_non_null(strstr(text, "       1k  f16    10.0m  50%* 22.0m  50%           - \n"));
-    assert_non_null(strstr(text, "       2k  f16    10.0m  50%       noisy  9.00m  50% \n"));
-    assert_non_null(strstr(text, "mine takes 2.2 times the time of flash.\n")); /* from the only row that shows both */
+    assert_contains(text, "       1k  f16    10.0m  50%* 22.0m  50%           - \n");
+    assert_contains(text, "       2k  f16    10.0m  50%       noisy  9.00m  50% \n");
+    assert_contains(text, "mine takes 2.2 times the time of flash.\n"); /* from the only row that shows both */
     result_fill(&results[1], "mine", KVB_STATUS_FAIL, NAN, 0);
     results[1].time.all.samples = 0;
     snprintf(results[1].reason, sizeof results[1].reason, "out is 1");
     out = fmemopen(text, sizeof text, "w");
     assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
     fclose(out);
-    assert_non_null(strstr(text, " 10.0m  50%*      WRONG "));
-    assert_non_null(strstr(text, "mine over f16: out is 1\n"));
+    assert_contains(text, " 10.0m  50%*      WRONG ");
+    assert_contains(text, "mine over f16: out is 1\n");
     assert_null(strstr(text, "mine takes"));
 }
 
@@ -505,7 +503,7 @@ static int scan_last_token_wrong(const kvb_scan *args)
 }
 
 /* Three kernels run each recurrence: scan-reference, scan, and a wrong one that changes the last token by 0.1 %. */
-static void test_scans_are_judged(void **state)
+TEST(test_scans_are_judged)
 {
     static kvb_bench_scan run;
     kvb_scan_face face = *kvb_kernel_scan_reference.scan;
@@ -522,40 +520,32 @@ static void test_scans_are_judged(void **state)
             if (run.of[k].wrong || run.of[k].turns < KVB_BENCH_TURNS_MIN || !run.of[k].rows)
                 fail_msg("%s, %s: %s", w->name, run.of[k].kernel->name, run.of[k].finding);
         assert_true(run.of[2].wrong && run.of[2].turns == 0 && run.of[2].rho > 1);
-        assert_non_null(strstr(run.of[2].finding, "out of token "));
+        assert_contains(run.of[2].finding, "out of token ");
     }
 }
 
-static void test_ratios_are_against_the_right_limit(void **state)
+TEST(test_ratios_are_against_the_right_limit)
 {
     char text[4096];
     /* a common drift has no effect; the target of a gain of threads is 0.95 x (10 / 6) */
     assert_int_equal(ratio_report(KVB_BENCH_READ, 0.8, 125, text, sizeof text).met, 2);
-    assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes"));
-    assert_non_null(strstr(text, "read gains 1.67x,1.70x,0.00,,>= 1.58x,yes"));
+    assert_contains(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes");
+    assert_contains(text, "read gains 1.67x,1.70x,0.00,,>= 1.58x,yes");
     assert_int_equal(ratio_report(KVB_BENCH_READ, 0.81, 125, text, sizeof text).met, 1);
-    assert_non_null(strstr(text, "0.800,0.000,0.800,>= 0.81,no"));
+    assert_contains(text, "0.800,0.000,0.800,>= 0.81,no");
     /* the target is a share of the nearer limit, whichever is printed */
     assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.8, 125, text, sizeof text).met, 1);
-    assert_non_null(strstr(text, "f32 33 Gop/s,0.640,0.000,0.800,>= 0.80,yes"));
+    assert_contains(text, "f32 33 Gop/s,0.640,0.000,0.800,>= 0.80,yes");
     assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.81, 125, text, sizeof text).met, 0);
-    assert_non_null(strstr(text, "1.70x,0.00,,>= 1.90x,no"));
+    assert_contains(text, "1.70x,0.00,,>= 1.90x,no");
     assert_int_equal(ratio_report(KVB_BENCH_LONGER, 0.8, 125, text, sizeof text).targets, 2);
-    assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes"));
+    assert_contains(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes");
 }
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
     const double values[] = {5, 1, 9, 3, 4};
     kvb_bench_figure f = kvb_bench_figure_of(values, 5);
     assert_true(f.median == 4 && f.mad == 1);
     assert_true(values[0] == 5); /* values are not reordered */
-}
-
-int main(void)
-{
-    return TESTS_RUN("bench", T(test_masks_are_what_they_are_named_after), T(test_works_make_sense),
-                     T(test_every_copy_holds_rows), T(test_right_kernels_score), T(test_wrong_kernels_do_not),
-                     T(test_long_contexts_are_judged), T(test_scenes_are_right), T(test_noisy_numbers_are_withheld),
-                     T(test_scans_are_judged), T(test_ratios_are_against_the_right_limit), T(test_figures));
 }

@@ -303,7 +303,7 @@ static bool fits(const char *name, uint32_t dim)
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-static void every_format_and_length(void **state)
+TEST(every_format_and_length)
 {
     static const uint32_t dims[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
     for (uint32_t f = 0; f < NAMES; f++)
@@ -314,7 +314,7 @@ static void every_format_and_length(void **state)
             }
 }
 
-static void every_number_of_cells(void **state)
+TEST(every_number_of_cells)
 {
     for (uint32_t n = 1; n <= BLOCK; n++) {
         both_check("q5_0", "a4g64", 64, 64, n, 2);
@@ -322,7 +322,7 @@ static void every_number_of_cells(void **state)
     }
 }
 
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
     static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 26, 49, 104};
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -332,7 +332,7 @@ static void every_number_of_rows(void **state)
 }
 
 /* Cells whose scales are neighbours. */
-static void neighbouring_cells(void **state)
+TEST(neighbouring_cells)
 {
     static const uint32_t dims[] = {64, 128, 192, 256};
     apart = 1;
@@ -346,7 +346,7 @@ static void neighbouring_cells(void **state)
 
 /* The largest codes of 4 and 5 bits with the largest weights and q, of either sign: AVX2 adds as many such products as
  * 16 bits hold. */
-static void the_largest_codes(void **state)
+TEST(the_largest_codes)
 {
     static const char *const narrow[] = {"q5_0", "q5_1", "q4_0", "a4g64"};
     for (uint32_t f = 0; f < 8; f++) {
@@ -385,7 +385,7 @@ static void the_largest_codes(void **state)
 
 /* Levels of x86-64 with the same number of lanes give the same sums, and the same scores of rows not read in place. Tiles
  * take more than 8 rows. */
-static void as_many_lanes_have_the_same_bits(void **state)
+TEST(as_many_lanes_have_the_same_bits)
 {
     static const struct {
         uint32_t dim, n, n_rows;
@@ -428,7 +428,7 @@ static void as_many_lanes_have_the_same_bits(void **state)
 static const uint32_t few_or_many[2] = {4, 9};
 
 /* NaN and infinities in q, and rows of zeros. */
-static void awkward_queries(void **state)
+TEST(awkward_queries)
 {
     for (uint32_t f = 0; f < 2 * NAMES; f++) {
         const uint32_t n_rows = few_or_many[f / NAMES];
@@ -468,7 +468,7 @@ static void scale_spoil(const kvb_view *v, uint32_t cell, bool zeros)
 
 /* A NaN in a cell of weight 0 has no effect. In a cell with a weight it makes the sums of its group NaN, and no
  * others. */
-static void awkward_values(void **state)
+TEST(awkward_values)
 {
     for (uint32_t f = 0; f < 2 * NAMES; f++)
         for (int zeros = 0; zeros < 2; zeros++) {
@@ -498,7 +498,7 @@ static void awkward_values(void **state)
 }
 
 /* Weights of 0 change no bit of the sums. */
-static void zero_weights(void **state)
+TEST(zero_weights)
 {
     for (uint32_t f = 0; f < 2 * NAMES; f++) {
         const uint32_t n_rows = few_or_many[f / NAMES];
@@ -519,7 +519,7 @@ static void zero_weights(void **state)
 }
 
 /* Formats that integer products do not read are declined, with a reason. */
-static void others_declined(void **state)
+TEST(others_declined)
 {
     static const char *const others[] = {"f32",     "f16",     "bf16",  "e4m3",  "e5m2-head",
                                          "kivi4-k", "kivi2-v", "mxfp4", "nvfp4", "tq4"};
@@ -531,7 +531,7 @@ static void others_declined(void **state)
     }
     for (uint32_t f = 0; f < NAMES; f++) {
         assert_false(format_fits(pool_named(names[f])->rotated->format, 128, why, sizeof why));
-        assert_non_null(strstr(why, "transformed"));
+        assert_contains(why, "transformed");
         assert_false(format_fits(pool_named(names[f])->format, 72, why, sizeof why));
     }
 }
@@ -610,7 +610,7 @@ static void f16_check(const kvb_f16_loops *f16, const kvb_view *view, uint32_t r
     }
 }
 
-static void codes_are_multiplied_in_f16(void **state)
+TEST(codes_are_multiplied_in_f16)
 {
     const kvb_f16_loops *f16 = f16_tried();
     uint32_t tried = 0;
@@ -677,7 +677,7 @@ static double f16_off(const kvb_view *k, const kvb_view *v, float k_size)
     return off;
 }
 
-static void what_passes_the_range_of_f16_falls_back(void **state)
+TEST(what_passes_the_range_of_f16_falls_back)
 {
     f16_tried();
     for (uint32_t way = 0; way < 4 * F16_NAMES; way++) {
@@ -843,7 +843,7 @@ static void kernel_over_format(const kvb_kernel *kernel, const kvb_pool_type *ty
     type->close(pool);
 }
 
-static void what_is_said_is_multiplied(void **state)
+TEST(what_is_said_is_multiplied)
 {
     for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
         for (size_t i = 0; kvb_builtin_kernels[i]; i++) {
@@ -861,13 +861,4 @@ static void what_is_said_is_multiplied(void **state)
             }
             kvb_cpu_limit(KVB_CPU_LEVELS - 1);
         }
-}
-
-int main(void)
-{
-    return TESTS_RUN("codes", T(every_format_and_length), T(every_number_of_cells), T(every_number_of_rows),
-                     T(neighbouring_cells), T(as_many_lanes_have_the_same_bits), T(the_largest_codes),
-                     T(awkward_queries), T(awkward_values), T(zero_weights), T(others_declined),
-                     T(what_is_said_is_multiplied), T(codes_are_multiplied_in_f16),
-                     T(what_passes_the_range_of_f16_falls_back));
 }

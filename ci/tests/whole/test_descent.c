@@ -211,7 +211,7 @@ static const kvb_kernel *const kernels[] = {&kvb_kernel_scan_reference, &kvb_ker
 static kvb_diff out, states, opinion;
 static kvb_scan_diffs diffs = {.out = &out, .states = &states, .opinion = &opinion};
 
-static void test_honest(void **state)
+TEST(test_honest)
 {
     EACH(s, k, part)
     {
@@ -226,7 +226,7 @@ static void test_honest(void **state)
 }
 
 /* A token begins with a wrong state: one that was not rolled back, a sibling's, that of a draft not accepted. */
-static void test_wrong_parents(void **state)
+TEST(test_wrong_parents)
 {
     static const mistake wrongs[] = {{.token = 73, .from = 71}, {.token = 71, .from = 69},
                                      {.token = 76, .from = 75}, {.token = 78, .from = 77},
@@ -245,7 +245,7 @@ static void test_wrong_parents(void **state)
 
 /* One element is off, in a prompt or in a decoded token. The second opinion finds 10 times its own bound, which is a
  * few times the element's bound. */
-static void test_nudged(void **state)
+TEST(test_nudged)
 {
     static const uint32_t tokens[] = {5, 68, 70, 77, 79};
     EACH(s, k, part)
@@ -266,7 +266,7 @@ static void test_nudged(void **state)
 }
 
 /* No call reads the last token's slot again: only a check of the slot itself finds a wrong state. */
-static void test_spoiled_slot(void **state)
+TEST(test_spoiled_slot)
 {
     EACH(s, k, part)
     {
@@ -278,7 +278,7 @@ static void test_spoiled_slot(void **state)
 }
 
 /* Any budget covers at least the first and the last lane. */
-static void test_budget(void **state)
+TEST(test_budget)
 {
     hand h;
     kvb_values *v;
@@ -403,7 +403,7 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
 }
 
 /* In any order each token is compared, and honest calls stay within their bounds. */
-static void test_every_order(void **state)
+TEST(test_every_order)
 {
     for (uint64_t seed = 0; seed < 48; seed++)
         for (int past = 0; past < 2; past++) {
@@ -413,10 +413,4 @@ static void test_every_order(void **state)
             assert_true(out.rho <= 1 && states.rho <= 1);
         }
     assert_true(n_alike > 0);
-}
-
-int main(void)
-{
-    return TESTS_RUN("descent", T(test_honest), T(test_wrong_parents), T(test_nudged), T(test_spoiled_slot),
-                     T(test_budget), T(test_every_order));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: honest kernels over real pools pass bound and filter, and mistakes are found. */
+#define TESTS_OWN_MAIN
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/spoilt.h"
 #include "oracle/filter.h"
@@ -174,23 +175,37 @@ static void finding_print(uint32_t cells, const char *pool, const spoil *way, co
 }
 
 /* The first two formats at every length; the others, which have their own kernels, at one length. */
-static void gaussian(void **state)
+static void gaussian(uint32_t cells)
 {
     static const char *const pools[] = {"bf16", "int8", "f16", "q8_0", "e4m3"};
-    const uint32_t *cells = *state;
-    for (size_t p = 0; p < (*cells == 512 ? sizeof pools / sizeof *pools : 2); p++)
-        findings(*cells, pools[p], "gaussian", WAYS, "flash", finding_check);
+    for (size_t p = 0; p < (cells == 512 ? sizeof pools / sizeof *pools : 2); p++)
+        findings(cells, pools[p], "gaussian", WAYS, "flash", finding_check);
+}
+
+TEST(gaussian_64)
+{
+    gaussian(64);
+}
+
+TEST(gaussian_512)
+{
+    gaussian(512);
+}
+
+TEST(gaussian_4096)
+{
+    gaussian(4096);
 }
 
 /* With so many cells one cell weighs less than the bound for zero points or rounded products allows. `make
  * table-power-of-check` has the other formats. */
-static void gaussian_of_many(void **state)
+TEST(gaussian_of_many)
 {
     findings(8192, "a4g64", "gaussian", WAYS, "flash", finding_check);
 }
 
 /* Honest kernels pass if one cell has nearly all the weight, all have the same, or a sink makes all others 0. */
-static void honest_over_profiles(void **state)
+TEST(honest_over_profiles)
 {
     static const char *const profiles[] = {"llama", "qwen", "peaked", "flat"}, *const pools[] = {"f16", "bf16", "int8",
                                                                                                  "e4m3"};
@@ -199,7 +214,7 @@ static void honest_over_profiles(void **state)
 }
 
 /* They pass if a row's step loses all but one channel, or if f16 logits err by more than their spread. */
-static void honest_at_the_ends(void **state)
+TEST(honest_at_the_ends)
 {
     static const char *const pools[] = {"q8_0", "q4_0", "a8g32"};
     for (size_t i = 0; i < 3; i++)
@@ -349,21 +364,11 @@ int main(int argc, char **argv)
         findings((uint32_t)strtoul(argv[2], NULL, 10), argv[i], "gaussian", WAYS, "", finding_print);
     if (argc > 1)
         return 0;
-    enum { FILTERED = 6 };
-    static uint32_t lengths[] = {64, 512, 4096};
     char names[PAIRS][64];
-    struct CMUnitTest tests[FILTERED + PAIRS] = {
-        {"gaussian_64", gaussian, NULL, NULL, &lengths[0]},
-        {"gaussian_512", gaussian, NULL, NULL, &lengths[1]},
-        {"gaussian_4096", gaussian, NULL, NULL, &lengths[2]},
-        cmocka_unit_test(gaussian_of_many),
-        cmocka_unit_test(honest_over_profiles),
-        cmocka_unit_test(honest_at_the_ends),
-    };
     for (size_t p = 0; p < PAIRS; p++) {
         snprintf(names[p], sizeof names[p], "k_%s_v_%s", pairs[p][0], pairs[p][1]);
-        tests[FILTERED + p] = (struct CMUnitTest){
-            .name = names[p], .test_func = kernels_over_a_pair, .initial_state = (void *)(uintptr_t)pairs[p]};
+        tests_add(__LINE__,
+                  (struct CMUnitTest){names[p], kernels_over_a_pair, NULL, NULL, (void *)(uintptr_t)pairs[p]});
     }
-    return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
+    return tests_run();
 }

@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 
+#define TESTS_OWN_MAIN
 #include "ci/tests/tests.h"
 #include "ci/fuzz/fuzz.h"
 
@@ -49,8 +50,6 @@ static void test_corpus(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[64];
-    size_t n = 0;
     if (argc > 1) {
         const kvb_fuzz_target *target = kvb_fuzz_find(argv[1]);
         if (!target)
@@ -60,6 +59,6 @@ int main(int argc, char **argv)
         return 0;
     }
     for (const kvb_fuzz_target *target = kvb_fuzz_targets; target->name; target++)
-        tests[n++] = (struct CMUnitTest){target->name, test_corpus, NULL, NULL, (void *)target};
-    return _cmocka_run_group_tests("corpora of fuzzing", tests, n, NULL, NULL);
+        tests_add(__LINE__, (struct CMUnitTest){target->name, test_corpus, NULL, NULL, (void *)target});
+    return tests_run();
 }

@@ -163,7 +163,7 @@ static void scattered_check(opened *o)
     view_check(&o->view, cells, 7);
 }
 
-static void test_scattered(void **state)
+TEST(test_scattered)
 {
     each_pool(scattered_check);
 }
@@ -228,14 +228,14 @@ static void fences_check(opened *o)
         munmap(part[i].map, part[i].bytes);
 }
 
-static void test_fences(void **state)
+TEST(test_fences)
 {
     each_pool(fences_check);
 }
 
 /* ---- formats of plug-ins ----------------------------------------------------------------------------------------- */
 
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
     static const kvb_format strangers[] = {
         {.elem = KVB_F32, .axis = KVB_AXIS_CHANNELS, .group = 32, .scale_elem = KVB_F32},
@@ -291,7 +291,7 @@ static void transform_check(kvb_cpu_level level, kvb_transform t, uint32_t dim, 
     }
 }
 
-static void test_transform(void **state)
+TEST(test_transform)
 {
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
         if (!level_tried((kvb_cpu_level)l))
@@ -304,9 +304,4 @@ static void test_transform(void **state)
         kvb_vector_at((kvb_cpu_level)l)->hadamard(KVB_TRANSFORM_NONE, 2, false, as_it_is);
         assert_true(as_it_is[0] == 1 && as_it_is[1] == 2 && as_it_is[2] == 3);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("rows loaded as floats", T(test_scattered), T(test_fences), T(test_strangers), T(test_transform));
 }

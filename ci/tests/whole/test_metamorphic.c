@@ -4,10 +4,9 @@
  * without detours that leave nothing behind (rejected drafts, steps taken back, an unrelated sequence that comes and
  * goes).
  */
+#define TESTS_OWN_MAIN
 #include "ci/fuzz/verbs.h"
 #include "ci/tests/caches/rig.h"
-
-#include <math.h>
 
 #include "caches/call.h"
 #include "kernels/kernels.h"
@@ -400,9 +399,7 @@ static void test_relation(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[sizeof relations / sizeof *relations];
-    size_t n = 0;
-    for (; n < sizeof tests / sizeof *tests; n++)
-        tests[n] = (struct CMUnitTest){relations[n].name, test_relation, NULL, NULL, (void *)(uintptr_t)&relations[n]};
-    return _cmocka_run_group_tests("what must be the same", tests, n, NULL, NULL);
+    for (const relation *r = relations; r < relations + sizeof relations / sizeof *relations; r++)
+        tests_add(__LINE__, (struct CMUnitTest){r->name, test_relation, NULL, NULL, (void *)(uintptr_t)r});
+    return tests_run();
 }

@@ -278,13 +278,8 @@ static void cache_check(const kvb_cache_type *type)
                   (unsigned long)requests);
 }
 
-static void test_every_cache(void **state)
+TEST(test_every_cache)
 {
     EACH_CACHE(type, 0)
     cache_check(type);
-}
-
-int main(void)
-{
-    return TESTS_RUN("every request for memory failing once", T(test_every_cache));
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the oracle agrees with NumPy, and the codecs' values of all codes with Python. */
-#include <unistd.h>
-
 #include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
@@ -112,8 +110,8 @@ static void scene_check(const struct scene *scene)
 {
     static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
     const kvb_oracle_options options = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX};
-    const char *folder = getenv("KVB_WORKLOADS"), *base = getenv("TMPDIR");
-    char path[600], file[600], command[1400], softcap[32], why[300] = "";
+    const char *folder = getenv("KVB_WORKLOADS"), *file = tests_path("answers.safetensors");
+    char path[600], command[2500], softcap[32], why[300] = "";
     kvb_trace *trace;
     kvb_values *values;
     kvb_oracle *oracle = NULL;
@@ -122,7 +120,6 @@ static void scene_check(const struct scene *scene)
         snprintf(path, sizeof path, "%s", scene->trace);
     else
         snprintf(path, sizeof path, "%s/%s.jsonl", folder ? folder : "workloads/recorded", scene->trace);
-    snprintf(file, sizeof file, "%s/answers-%d.safetensors", base ? base : "/tmp", (int)getpid());
     snprintf(softcap, sizeof softcap, "%.9g", (double)scene->softcap);
     if (kvb_trace_load(path, 0, &trace, why, sizeof why))
         fail_msg("%s", why);
@@ -139,14 +136,13 @@ static void scene_check(const struct scene *scene)
     snprintf(command, sizeof command, "OPENBLAS_NUM_THREADS=1 %s ci/tests/whole/numpy_attention.py %s %s", python, path,
              file);
     int status = system(command);
-    unlink(file);
     kvb_oracle_free(oracle);
     kvb_values_free(values);
     kvb_trace_free(trace);
     assert_int_equal(status, 0);
 }
 
-static void test_scenes(void **state)
+TEST(test_scenes)
 {
     char command[100];
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", python);
@@ -282,7 +278,7 @@ static void format_write(const char *folder, const kvb_format *f, const char *is
 {
     kvb_view view = view_make(f);
     kvb_storage store;
-    char path[400], why[300] = "";
+    char why[300] = "";
     if (kvb_storage_init(&store, f, DIM, NULL, 1, 0, why, sizeof why))
         fail_msg("%s", why);
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -297,18 +293,18 @@ static void format_write(const char *folder, const kvb_format *f, const char *is
                                   tensor("zeros", KVB_DTYPE_U8, view.zeros ? view.zero_cell_stride : 0, t.zeros),
                                   tensor("oracle", KVB_DTYPE_F64, DIM, t.oracle),
                                   tensor("pool", KVB_DTYPE_F32, DIM, t.pool)};
-    snprintf(path, sizeof path, "%s/%s.%s", folder, f->name, isa);
-    if (kvb_safetensors_write(path, tensors, sizeof tensors / sizeof *tensors, NULL, why, sizeof why))
+    if (kvb_safetensors_write(tests_path("%s/%s.%s", folder, f->name, isa), tensors, sizeof tensors / sizeof *tensors,
+                              NULL, why, sizeof why))
         fail_msg("%s", why);
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
-    char folder[256], command[900];
+    char command[4000];
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", tables_python);
     if (system(command))
         skip(); /* no numpy here */
-    tests_folder(folder, sizeof folder);
+    const char *folder = tests_folder();
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
         if (!(*isa)->available())
             continue;
@@ -320,13 +316,7 @@ static void test_tables(void **state)
         }
     }
     kvb_codec_limit(NULL);
-    snprintf(command, sizeof command,
-             "OPENBLAS_NUM_THREADS=1 %s ci/tests/whole/code_tables.py %s/*; code=$?; rm -rf %s; exit $code",
-             tables_python, folder, folder);
+    snprintf(command, sizeof command, "OPENBLAS_NUM_THREADS=1 %s ci/tests/whole/code_tables.py %s/*", tables_python,
+             folder);
     assert_int_equal(system(command), 0);
-}
-
-int main(void)
-{
-    return TESTS_RUN("the oracle against Python", T(test_scenes), T(test_tables));
 }

@@ -2,8 +2,8 @@
 /* Shows: mistakes that the oracle finds over real pools; in a table, those that other projects' rules let pass. */
 #include <fnmatch.h>
 #include <jansson.h>
-#include <unistd.h>
 
+#define TESTS_OWN_MAIN
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/spoilt.h"
 #include "harness/judge/judge.h"
@@ -92,7 +92,7 @@ enum { MOST_IN_FILES = 4096 }; /* cells: judge tries other readings of the array
 
 typedef struct files {
     bool held; /* files can hold rows of this format: it has only codes */
-    char folder[256], inputs[300], outputs[300], format[80];
+    char format[80];
 } files;
 
 static kvb_tensor tensor(const char *name, kvb_dtype dtype, const void *data, uint32_t n_dims, const uint64_t *dims)
@@ -125,9 +125,6 @@ static void files_open(const filled *r, bool wanted, files *f)
                          !sides[0]->scales && !sides[0]->zeros};
     if (!f->held)
         return;
-    tests_folder(f->folder, sizeof f->folder);
-    snprintf(f->inputs, sizeof f->inputs, "%s/inputs.safetensors", f->folder);
-    snprintf(f->outputs, sizeof f->outputs, "%s/outputs.safetensors", f->folder);
     snprintf(f->format, sizeof f->format, "_format=%s", codec->name);
     const size_t bytes = kvb_codec_bytes(codec, DIM, KVB_CODES);
     unsigned char *codes[2];
@@ -137,19 +134,10 @@ static void files_open(const filled *r, bool wanted, files *f)
         tensor("q", KVB_DTYPE_F32, filled_q(r, 0), 4, (const uint64_t[]){1, QUERIES, HEADS, DIM}),
         tensor("k", KVB_DTYPE_U8, codes[0], 4, (const uint64_t[]){1, r->cells, KV_HEADS, bytes}),
         tensor("v", KVB_DTYPE_U8, codes[1], 4, (const uint64_t[]){1, r->cells, KV_HEADS, bytes})};
-    if (kvb_safetensors_write(f->inputs, list, 3, NULL, why, sizeof why))
+    if (kvb_safetensors_write(tests_path("inputs.safetensors"), list, 3, NULL, why, sizeof why))
         fail_msg("%s", why);
     free(codes[0]);
     free(codes[1]);
-}
-
-static void files_close(const files *f)
-{
-    if (!f->held)
-        return;
-    unlink(f->inputs);
-    unlink(f->outputs);
-    rmdir(f->folder);
 }
 
 /* Does `judge` find the call in the files wrong? *rho: the largest. */
@@ -186,9 +174,11 @@ static bool files_fail(const files *f, const judge *j, const spoilt *c, double *
         assert_int_equal(c->kernel->round_query(&c->at->call.args.problem, &c->at->call.args.k, row % HEADS,
                                                 q + row * DIM, rounded + row * DIM),
                          0);
-    int error = kvb_safetensors_write(f->outputs, list, c->kernel->round_query ? 3 : 2, NULL, why, sizeof why);
+    int error = kvb_safetensors_write(tests_path("outputs.safetensors"), list, c->kernel->round_query ? 3 : 2, NULL, why,
+                                      sizeof why);
     error = error ? error
-                  : kvb_recordings_open(f->outputs, f->inputs, said, sizeof said / sizeof *said, &all, why, sizeof why);
+                  : kvb_recordings_open(tests_path("outputs.safetensors"), tests_path("inputs.safetensors"), said,
+                                        sizeof said / sizeof *said, &all, why, sizeof why);
     if (error)
         fail_msg("%s", why);
     assert_int_equal(all.n, 1);
@@ -393,7 +383,6 @@ static void mistakes_fail(void **state)
         print_message("\n");
         judge_close(&j);
     }
-    files_close(&f);
     filled_close(&r);
 }
 
@@ -505,23 +494,20 @@ static int table_print(uint32_t cells, const char *pattern)
                     if (wanted)
                         row_print(&r, &f, kvb_builtin_kernels[k], pool, outs[out], low);
                 }
-            files_close(&f);
             filled_close(&r);
         }
     free(low);
-    return 0;
+    return tests_clean();
 }
 
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "--table") == 0)
         return table_print((uint32_t)strtoul(argv[2], NULL, 10), argc > 3 ? argv[3] : "*");
-    struct CMUnitTest tests[SCENES];
     char names[SCENES][64];
     for (size_t i = 0; i < SCENES; i++) {
         snprintf(names[i], sizeof names[i], "%s_%s_%u", scenes[i].pool, scenes[i].profile, scenes[i].cells);
-        tests[i] = (struct CMUnitTest){
-            .name = names[i], .test_func = mistakes_fail, .initial_state = (void *)(uintptr_t)&scenes[i]};
+        tests_add(__LINE__, (struct CMUnitTest){names[i], mistakes_fail, NULL, NULL, (void *)(uintptr_t)&scenes[i]});
     }
-    return cmocka_run_group_tests_name("power", tests, NULL, NULL);
+    return tests_run();
 }

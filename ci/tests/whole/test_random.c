@@ -3,6 +3,7 @@
  * Shows that every cache, over models of one to three groups, answers hundreds of random histories of control calls
  * rightly (ci/fuzz/verbs.c judges), and that enough of each thing happens in them.
  */
+#define TESTS_OWN_MAIN
 #include "ci/tests/tests.h"
 #include "ci/fuzz/verbs.h"
 
@@ -63,12 +64,10 @@ static void test_cache(void **state)
 
 int main(void)
 {
-    static struct CMUnitTest tests[16];
     static uint32_t caches[16];
-    uint32_t n = 0;
-    for (; n < kvb_verbs_caches(); n++) {
+    for (uint32_t n = 0; n < kvb_verbs_caches(); n++) {
         caches[n] = n;
-        tests[n] = (struct CMUnitTest){kvb_verbs_types[n]->name, test_cache, NULL, NULL, &caches[n]};
+        tests_add(__LINE__, (struct CMUnitTest){kvb_verbs_types[n]->name, test_cache, NULL, NULL, &caches[n]});
     }
-    return _cmocka_run_group_tests("random histories of calls", tests, n, NULL, NULL);
+    return tests_run();
 }

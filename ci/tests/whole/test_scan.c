@@ -96,7 +96,7 @@ static uint32_t problems_check(const kvb_kernel *kernel, bool half)
     return taken;
 }
 
-static void kernels_are_right(void **state)
+TEST(kernels_are_right)
 {
     for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++)
         for (int level = 0; level < ((*kernel)->flags & KVB_KERNEL_VECTOR ? KVB_CPU_LEVELS : 1); level++) {
@@ -109,7 +109,7 @@ static void kernels_are_right(void **state)
 }
 
 /* Large outputs at a cache line are stored past the CPU's caches, others are not: the bits are the same. */
-static void large_outputs_are_the_same(void **state)
+TEST(large_outputs_are_the_same)
 {
     enum { TOKENS = 1030, HEADS = 64, D = 64 };
     const kvb_scan_problem p = {KVB_SCAN_LIGHTNING, TOKENS, TOKENS, HEADS, 1, 16, D, KVB_F32, KVB_F32, false};
@@ -144,20 +144,19 @@ static void large_outputs_are_the_same(void **state)
     free(q), free(v), free(slot), free(out[0]), free(beside), free(args.scratch);
 }
 
-static void the_example_is_right(void **state)
+TEST(the_example_is_right)
 {
-    char folder[256], line[1024], path[300];
+    char line[3000];
     if (!level_tried(KVB_CPU_PORTABLE)) /* the plug-in has no other level */
         skip();
-    tests_folder(folder, sizeof folder);
+    const char *folder = tests_folder();
     snprintf(line, sizeof line,
              "cp kernels/view.h kernels/attend.h kernels/scan.h kernels/example-plugin/running.c '%s' && "
              "env -u MAKEFLAGS -u MFLAGS make -s -C '%s' -f \"$PWD/kernels/example-plugin/Makefile\" KVB_INCLUDE=. "
              "running.so",
              folder, folder);
     assert_int_equal(system(line), 0);
-    snprintf(path, sizeof path, "%s/running.so", folder);
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *object = dlopen(tests_path("%s/running.so", folder), RTLD_NOW | RTLD_LOCAL);
     assert_non_null(object);
     const kvb_plugin_v1 *plugin = dlsym(object, KVB_PLUGIN_SYMBOL);
     assert_non_null(plugin);
@@ -165,11 +164,9 @@ static void the_example_is_right(void **state)
     assert_null(plugin->kernels[0]->attend);
     assert_int_equal(problems_check(plugin->kernels[0], false), 2 * 5);
     dlclose(object);
-    snprintf(line, sizeof line, "rm -r '%s'", folder);
-    assert_int_equal(system(line), 0);
 }
 
-static void what_is_no_problem_is_refused(void **state)
+TEST(what_is_no_problem_is_refused)
 {
     const kvb_scan_problem good = {KVB_SCAN_MAMBA2, 1, 1, 4, 2, 16, 16, KVB_F32, KVB_F32, false};
     char why[128];
@@ -185,10 +182,4 @@ static void what_is_no_problem_is_refused(void **state)
             assert_false((*kernel)->scan->supports(&p, why, sizeof why));
             assert_true(strlen(why) > 0);
         }
-}
-
-int main(void)
-{
-    return TESTS_RUN("scan", T(kernels_are_right), T(large_outputs_are_the_same), T(the_example_is_right),
-                     T(what_is_no_problem_is_refused));
 }

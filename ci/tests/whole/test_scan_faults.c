@@ -3,6 +3,7 @@
  * Shows: errors of wrong scan kernels exceed the oracle's bound, for any recurrence and memory; those of honest ones
  * stay below it, up to 64 k tokens. With --table it prints both as tables (results/recurrence.md).
  */
+#define TESTS_OWN_MAIN
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
 
@@ -74,7 +75,7 @@ static double history_rho(kvb_scan_kind kind, kvb_elem state, double memory, enu
 
 static const double memories[] = {10, 1000};
 
-static void wrong_kernels_fail(void **state)
+TEST(wrong_kernels_fail)
 {
     for (enum wrong w = WRONG_NOTHING; w < WRONG_COUNT; w++)
         for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
@@ -123,7 +124,7 @@ static growth growth_of(const kvb_kernel *kernel, kvb_scan_kind kind, kvb_elem s
     return g;
 }
 
-static void honest_kernels_pass_at_length(void **state)
+TEST(honest_kernels_pass_at_length)
 {
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
         for (int narrow = 0; narrow < 2; narrow++)
@@ -183,5 +184,5 @@ int main(int argc, char **argv)
         tables_print();
         return 0;
     }
-    return TESTS_RUN("scan faults", T(wrong_kernels_fail), T(honest_kernels_pass_at_length));
+    return tests_run();
 }

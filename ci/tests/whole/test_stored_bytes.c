@@ -294,7 +294,7 @@ static void type_compare(const kvb_pool_type *type)
     assert_true(taken > 0);
 }
 
-static void pools_store_what_the_codec_stores(void **state)
+TEST(pools_store_what_the_codec_stores)
 {
     unsigned all = 0;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
@@ -462,7 +462,7 @@ static void sequence_compare(const kvb_pool_type *type, const kvb_storage *store
     assert_int_equal(allocator.current_bytes, 0);
 }
 
-static void windows_store_what_the_codec_stores(void **state)
+TEST(windows_store_what_the_codec_stores)
 {
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated)
@@ -478,9 +478,4 @@ static void windows_store_what_the_codec_stores(void **state)
                 sequence_compare(type, &store, 1, KVB_GROWTH_RESERVE);
                 sequence_compare(type, &store, TOKENS, KVB_GROWTH_DOUBLE);
             }
-}
-
-int main(void)
-{
-    return TESTS_RUN("stored bytes", T(pools_store_what_the_codec_stores), T(windows_store_what_the_codec_stores));
 }

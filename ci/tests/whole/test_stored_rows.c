@@ -8,8 +8,6 @@
 #include "ci/fuzz/verbs.h"
 #include "ci/tests/caches/rig.h"
 
-#include <math.h>
-
 #include "caches/pools/codec/codec.h"
 
 enum { CAPACITY = 800, SEQ_CAPACITY = 250, MAX_SEQS = 3 }; /* a slab's rows begin within blocks of cells */
@@ -222,27 +220,27 @@ static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
 
 #define RUN(type, calls) pools_run(type, calls, sizeof(calls) / sizeof *(calls))
 
-static void test_contiguous(void **state)
+TEST(test_contiguous)
 {
     RUN(&kvb_cache_contiguous, contiguous);
 }
-static void test_seq(void **state)
+TEST(test_seq)
 {
     RUN(&kvb_cache_seq, sequences);
 }
-static void test_paged(void **state)
+TEST(test_paged)
 {
     RUN(&kvb_cache_paged, sequences);
 }
-static void test_window(void **state)
+TEST(test_window)
 {
     RUN(&kvb_cache_window, windows);
 }
-static void test_slab(void **state)
+TEST(test_slab)
 {
     RUN(&kvb_cache_slab, clones);
 }
-static void test_tree(void **state)
+TEST(test_tree)
 {
     RUN(&kvb_cache_tree, trees);
 }
@@ -250,7 +248,7 @@ static void test_tree(void **state)
 /* ---- head scales -------------------------------------------------------------------------------------------- */
 
 /* Each pool of a cache gets the magnitudes of its own layer and side. */
-static void test_head_scales(void **state)
+TEST(test_head_scales)
 {
     static const float k_of[3][2] = {{1, 2}, {3, 4}, {5, 6}}, v_of[3][2] = {{70, 60}, {50, 40}, {30, 20}};
     static const float *const k_amax[] = {k_of[0], k_of[1], k_of[2]}, *const v_amax[] = {v_of[0], v_of[1], v_of[2]};
@@ -287,10 +285,4 @@ static void test_head_scales(void **state)
         kvb_cache_close(c);
         assert_int_equal(a.current_bytes, 0);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("rows read back from caches", T(test_contiguous), T(test_seq), T(test_paged), T(test_window),
-                     T(test_slab), T(test_tree), T(test_head_scales));
 }

@@ -92,7 +92,7 @@ static void over(const char *path)
             compare(trace_at(path), kvb_builtin_caches[c], pool_named(pools[p]), 1);
 }
 
-static void recorded(void **state)
+TEST(recorded)
 {
     over("workloads/recorded/plain-decode.jsonl");
     over("workloads/recorded/agent-fork.jsonl");
@@ -100,7 +100,7 @@ static void recorded(void **state)
 }
 
 /* Rows of 128 channels: blocks with scales inside, groups of channels, codes of 3 bits. */
-static void long_rows(void **state)
+TEST(long_rows)
 {
     static const char *const pools[] = {"q8_0", "a4g64", "tq3"};
     for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
@@ -113,7 +113,7 @@ static void long_rows(void **state)
     "{'step':{'pos':[30,31],'seq':[0,0]}}"
 
 /* Traffic is summed over groups with rows of different sizes and different visible cells. */
-static void groups_of_unlike_layers(void **state)
+TEST(groups_of_unlike_layers)
 {
     static const char model[] =
         "{'kv_cache.schema_version':2,'kv_cache.layers':6,'groups':["
@@ -129,7 +129,7 @@ static void groups_of_unlike_layers(void **state)
 }
 
 /* The reference kernel reads a latent row twice, for K and for V. */
-static void latent_rows(void **state)
+TEST(latent_rows)
 {
     static const char model[] = "{'kv_cache.schema_version':2,'kv_cache.layers':2,'groups':["
                                 "{'layers':[0,1],'heads':4,'kv_heads':1,'k_dim':64,'v_dim':48,'latent':true}]}";
@@ -137,9 +137,4 @@ static void latent_rows(void **state)
     for (size_t c = 0; kvb_builtin_caches[c]; c++)
         for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
             compare(trace_of(model, EVENTS), kvb_builtin_caches[c], pool_named(pools[p]), 2);
-}
-
-int main(void)
-{
-    return TESTS_RUN("walk bytes", T(recorded), T(long_rows), T(groups_of_unlike_layers), T(latent_rows));
 }

@@ -6,8 +6,6 @@
 #include "workloads/import/import.h"
 #include "workloads/trace.h"
 
-#include <errno.h>
-
 #define CSV "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 #define AT  "2023-11-16 18:15:46.68,"
 #define REQUEST(time, input, output, ids)                                                                              \
@@ -116,7 +114,7 @@ static const good goods[] = {
      {6, 0}},
 };
 
-static void requests_become_events(void **state)
+TEST(requests_become_events)
 {
     for (size_t i = 0; i < sizeof goods / sizeof *goods; i++) {
         const good *g = &goods[i];
@@ -125,8 +123,8 @@ static void requests_become_events(void **state)
         kvb_import_outcome outcome;
         kvb_trace *trace = NULL;
         kvb_import_options options = {g->format, g->requests, g->shrink, g->sequences, 7};
-        const char *path = scratch_path("out.jsonl");
-        int err = kvb_import_read(scratch_text("in", g->input), &options, &requests, why, sizeof why);
+        const char *path = tests_path("out.jsonl");
+        int err = kvb_import_read(tests_text("in", g->input), &options, &requests, why, sizeof why);
         if (!err)
             err = kvb_import_write(&requests, &options, "mine", path, &outcome, why, sizeof why);
         if (!err)
@@ -151,15 +149,15 @@ static void requests_become_events(void **state)
     }
 }
 
-static void header_says_what_is_real(void **state)
+TEST(header_says_what_is_real)
 {
     char why[400] = "";
     kvb_import_requests requests;
     kvb_import_outcome outcome;
     kvb_trace *trace;
     kvb_import_options options = {&kvb_import_mooncake, 1, 16, 4, 7};
-    const char *in = scratch_text("in", REQUEST(0, 32, 32, "1") REQUEST(0, 32, 32, "1"));
-    const char *path = scratch_path("out.jsonl");
+    const char *in = tests_text("in", REQUEST(0, 32, 32, "1") REQUEST(0, 32, 32, "1"));
+    const char *path = tests_path("out.jsonl");
     assert_int_equal(kvb_import_read(in, &options, &requests, why, sizeof why), 0);
     assert_int_equal(kvb_import_write(&requests, &options, "mine", path, &outcome, why, sizeof why), 0);
     assert_int_equal(kvb_trace_load(path, 0, &trace, why, sizeof why), 0);
@@ -224,13 +222,13 @@ static const bad bads[] = {
     {&kvb_import_azure, CSV AT "1,1\n2023-11-16 18:15:46.6799999,1,1\n", 3, "expected requests in order of arrival"},
 };
 
-static void bad_input_is_refused(void **state)
+TEST(bad_input_is_refused)
 {
     for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) {
         char why[400] = "", place[32];
         kvb_import_requests requests;
         kvb_import_options options = {bads[i].format, 9, 16, 8, 1};
-        int err = kvb_import_read(scratch_text("bad", bads[i].input), &options, &requests, why, sizeof why);
+        int err = kvb_import_read(tests_text("bad", bads[i].input), &options, &requests, why, sizeof why);
         if (err != -EINVAL)
             fail_msg("%s: gives %d", bads[i].input, err);
         snprintf(place, sizeof place, "/bad:%d: ", bads[i].line);
@@ -240,41 +238,40 @@ static void bad_input_is_refused(void **state)
     }
 }
 
-static void files_that_cannot_be(void **state)
+TEST(files_that_cannot_be)
 {
     char why[400] = "";
     kvb_import_requests requests;
     kvb_import_outcome outcome;
     kvb_import_options options = {&kvb_import_azure, 2000, 1, 8, 1};
-    assert_int_equal(kvb_import_read(scratch_path("none"), &options, &requests, why, sizeof why), -ENOENT);
+    assert_int_equal(kvb_import_read(tests_path("none"), &options, &requests, why, sizeof why), -ENOENT);
     assert_contains(why, "/none: cannot be read: ");
 
     /* 512 such requests hold as many tokens as a trace may, and 513 do not */
-    FILE *file = fopen(scratch_path("large"), "w");
+    FILE *file = fopen(tests_path("large"), "w");
     assert_non_null(file);
     fputs(CSV, file);
     for (int i = 0; i < 1024; i++)
         fputs(AT "65536,65536\n", file);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(kvb_import_read(scratch_path("large"), &options, &requests, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_import_read(tests_path("large"), &options, &requests, why, sizeof why), -EINVAL);
     assert_contains(why, "/large:514: expected at most 67108864 tokens up to here");
     char *line = malloc(3u << 20);
     assert_non_null(line);
     memset(line, 'x', 3u << 20);
-    assert_int_equal(kvb_import_read(scratch_write("long", line, 3u << 20), &options, &requests, why, sizeof why),
+    assert_int_equal(kvb_import_read(tests_write("long", line, 3u << 20), &options, &requests, why, sizeof why),
                      -EINVAL);
     assert_contains(why, "/long:1: expected a line of at most ");
     free(line);
 
-    assert_int_equal(kvb_import_read(scratch_text("in", CSV AT "1,1\n"), &options, &requests, why, sizeof why), 0);
+    assert_int_equal(kvb_import_read(tests_text("in", CSV AT "1,1\n"), &options, &requests, why, sizeof why), 0);
     assert_int_equal(
-        kvb_import_write(&requests, &options, "mine", scratch_path("no/out.jsonl"), &outcome, why, sizeof why),
-        -ENOENT);
+        kvb_import_write(&requests, &options, "mine", tests_path("no/out.jsonl"), &outcome, why, sizeof why), -ENOENT);
     assert_contains(why, "no/out.jsonl");
     kvb_import_requests_free(&requests);
 }
 
-static void formats_are_chosen(void **state)
+TEST(formats_are_chosen)
 {
     static const struct {
         const char *text, *part;
@@ -289,16 +286,6 @@ static void formats_are_chosen(void **state)
     assert_ptr_equal(format, &kvb_import_azure);
     assert_string_equal(file, "a:b.csv");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(kvb_import_choose(wrong[i].text, &format, &file, why, sizeof why), -EINVAL);
-        assert_contains(why, wrong[i].part);
+        tests_refused(kvb_import_choose(wrong[i].text, &format, &file, why, sizeof why), -EINVAL, why, wrong[i].part);
     }
-}
-
-int main(void)
-{
-    return TESTS_RUN("import", cmocka_unit_test_setup_teardown(requests_become_events, scratch_setup, scratch_teardown),
-                     cmocka_unit_test_setup_teardown(header_says_what_is_real, scratch_setup, scratch_teardown),
-                     cmocka_unit_test_setup_teardown(bad_input_is_refused, scratch_setup, scratch_teardown),
-                     cmocka_unit_test_setup_teardown(files_that_cannot_be, scratch_setup, scratch_teardown),
-                     T(formats_are_chosen));
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: safetensors files; damaged safetensors files and traces. */
-#include <errno.h>
 #include <sys/mman.h>
 
 #include "ci/tests/tests.h"
@@ -30,11 +29,11 @@ static const kvb_tensor safetensors_tensors[] = {
 };
 #define N_TENSORS (sizeof safetensors_tensors / sizeof *safetensors_tensors)
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     char why[400] = "";
     static const char *const metadata[] = {"format", "kvbench", "note", "x", NULL};
-    const char *path = scratch_path("a.safetensors");
+    const char *path = tests_path("a.safetensors");
     assert_int_equal(kvb_safetensors_write(path, safetensors_tensors, N_TENSORS, metadata, why, sizeof why), 0);
     kvb_safetensors *f;
     if (kvb_safetensors_open(path, &f, why, sizeof why))
@@ -60,10 +59,10 @@ static void test_round_trip(void **state)
     kvb_safetensors_close(NULL);
 }
 
-static void test_read_f32(void **state)
+TEST(test_read_f32)
 {
     char why[400] = "";
-    const char *path = scratch_path("a.safetensors");
+    const char *path = tests_path("a.safetensors");
     assert_int_equal(kvb_safetensors_write(path, safetensors_tensors, N_TENSORS, NULL, why, sizeof why), 0);
     kvb_safetensors *f;
     assert_int_equal(kvb_safetensors_open(path, &f, why, sizeof why), 0);
@@ -87,7 +86,7 @@ static void test_read_f32(void **state)
 }
 
 /* Every binary16 number against (-1)^s 2^(e-15) 1.f, computed here. */
-static void test_every_f16(void **state)
+TEST(test_every_f16)
 {
     static uint16_t bits[65536];
     static float out[65536];
@@ -97,7 +96,7 @@ static void test_every_f16(void **state)
             bits[n++] = (uint16_t)b;
     char why[400] = "";
     kvb_tensor t = {.name = "h", .dtype = KVB_DTYPE_F16, .n_dims = 1, .dims = {n}, .data = bits, .bytes = 2 * n};
-    const char *path = scratch_path("h");
+    const char *path = tests_path("h");
     assert_int_equal(kvb_safetensors_write(path, &t, 1, NULL, why, sizeof why), 0);
     kvb_safetensors *f;
     assert_int_equal(kvb_safetensors_open(path, &f, why, sizeof why), 0);
@@ -110,7 +109,7 @@ static void test_every_f16(void **state)
     kvb_safetensors_close(f);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const struct {
         float value;
@@ -126,11 +125,10 @@ static void test_not_finite(void **state)
                         .dims = {2, 2, 3},
                         .data = values,
                         .bytes = sizeof values};
-        assert_int_equal(kvb_safetensors_write(scratch_path("n"), &t, 1, NULL, why, sizeof why), 0);
+        assert_int_equal(kvb_safetensors_write(tests_path("n"), &t, 1, NULL, why, sizeof why), 0);
         kvb_safetensors *f;
-        assert_int_equal(kvb_safetensors_open(scratch_path("n"), &f, why, sizeof why), 0);
-        assert_int_equal(kvb_safetensors_read_f32(f, "q.0", t.dims, 3, out, why, sizeof why), -EINVAL);
-        assert_contains(why, bad[i].part);
+        assert_int_equal(kvb_safetensors_open(tests_path("n"), &f, why, sizeof why), 0);
+        tests_refused(kvb_safetensors_read_f32(f, "q.0", t.dims, 3, out, why, sizeof why), -EINVAL, why, bad[i].part);
         kvb_safetensors_close(f);
     }
 }
@@ -193,7 +191,7 @@ static const struct {
     {"{\"__metadata__\":\"a\"}", 0, 0, "__metadata__: expected an object of strings"},
 };
 
-static void test_bad_headers(void **state)
+TEST(test_bad_headers)
 {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char bytes[1024] = {0}, why[500] = "";
@@ -203,7 +201,7 @@ static void test_bad_headers(void **state)
             bytes[k] = (char)(length >> 8 * k);
         memcpy(bytes + 8, bad[i].header, n);
         kvb_safetensors *f;
-        int err = kvb_safetensors_open(scratch_write("bad", bytes, 8 + n + bad[i].data), &f, why, sizeof why);
+        int err = kvb_safetensors_open(tests_write("bad", bytes, 8 + n + bad[i].data), &f, why, sizeof why);
         if (err != -EINVAL)
             fail_msg("%d for %s", err, bad[i].header);
         assert_null(f);
@@ -212,30 +210,29 @@ static void test_bad_headers(void **state)
     }
 }
 
-static void test_bad_files(void **state)
+TEST(test_bad_files)
 {
     char why[400] = "";
     kvb_safetensors *f;
-    assert_int_equal(kvb_safetensors_open(scratch_path("none"), &f, why, sizeof why), -ENOENT);
+    assert_int_equal(kvb_safetensors_open(tests_path("none"), &f, why, sizeof why), -ENOENT);
     assert_contains(why, "none: cannot be read: No such file or directory");
-    assert_int_equal(kvb_safetensors_open(scratch_folder, &f, why, sizeof why), -EISDIR);
-    assert_int_equal(kvb_safetensors_open("/dev/null", &f, why, sizeof why), -EINVAL);
-    assert_contains(why, "no regular file");
-    assert_int_equal(kvb_safetensors_open(scratch_text("short", "1234567"), &f, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_safetensors_open(tests_here(), &f, why, sizeof why), -EISDIR);
+    tests_refused(kvb_safetensors_open("/dev/null", &f, why, sizeof why), -EINVAL, why, "no regular file");
+    assert_int_equal(kvb_safetensors_open(tests_text("short", "1234567"), &f, why, sizeof why), -EINVAL);
     assert_contains(why, "7 bytes are too few");
-    assert_int_equal(kvb_safetensors_open(scratch_text("short", ""), &f, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_safetensors_open(tests_text("short", ""), &f, why, sizeof why), -EINVAL);
     assert_contains(why, "0 bytes are too few");
 }
 
-static void test_write_refuses(void **state)
+TEST(test_write_refuses)
 {
     char why[400] = "";
     kvb_tensor two[] = {safetensors_tensors[0], safetensors_tensors[0]};
-    assert_int_equal(kvb_safetensors_write(scratch_path("w"), two, 2, NULL, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_safetensors_write(tests_path("w"), two, 2, NULL, why, sizeof why), -EINVAL);
     assert_contains(why, "tensor 'a': name is taken, or bytes disagree");
     two[0].bytes = 20;
-    assert_int_equal(kvb_safetensors_write(scratch_path("w"), two, 1, NULL, why, sizeof why), -EINVAL);
-    assert_int_equal(access(scratch_path("w"), F_OK), -1);
+    assert_int_equal(kvb_safetensors_write(tests_path("w"), two, 1, NULL, why, sizeof why), -EINVAL);
+    assert_int_equal(access(tests_path("w"), F_OK), -1);
 }
 
 /* Shows that no damaged trace or safetensors file crashes its reader: thousands of seeded mutations, each
@@ -319,7 +316,7 @@ static size_t mutate(uint64_t key, char *bytes, size_t n, size_t room)
     return n;
 }
 
-static void test_traces(void **state)
+TEST(test_traces)
 {
     unsigned refused = 0;
     for (uint64_t i = 0; i < MUTANTS; i++) {
@@ -342,7 +339,7 @@ static void test_traces(void **state)
     assert_in_range(refused, MUTANTS / 4, MUTANTS - 1); /* many mutations are refused, but not all */
 }
 
-static void test_safetensors(void **state)
+TEST(test_safetensors)
 {
     static const float data[12] = {1, 2, 3};
     const kvb_tensor tensors[] = {
@@ -351,9 +348,9 @@ static void test_safetensors(void **state)
         {.name = "empty", .dtype = KVB_DTYPE_U8, .n_dims = 1, .dims = {0}, .data = data, .bytes = 0}};
     static const char *const metadata[] = {"a", "b", NULL};
     char why[400] = "";
-    assert_int_equal(kvb_safetensors_write(scratch_path("s"), tensors, 3, metadata, why, sizeof why), 0);
+    assert_int_equal(kvb_safetensors_write(tests_path("s"), tensors, 3, metadata, why, sizeof why), 0);
     size_t size;
-    char *whole = tests_read(scratch_path("s"), &size);
+    char *whole = tests_read(tests_path("s"), &size);
     assert_non_null(whole);
     unsigned refused = 0;
     for (uint64_t i = 0; i < MUTANTS; i++) {
@@ -378,11 +375,4 @@ static void test_safetensors(void **state)
     }
     assert_in_range(refused, MUTANTS / 4, MUTANTS - 1);
     free(whole);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("safetensors", scratch_setup, scratch_teardown, T(test_round_trip), T(test_read_f32),
-                        T(test_every_f16), T(test_not_finite), T(test_bad_headers), T(test_bad_files),
-                        T(test_write_refuses), T(test_traces), T(test_safetensors));
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: refused traces, failing writes. */
-#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -19,7 +18,7 @@
 static void check(const char *text, uint32_t capacity, long line, const char *part)
 {
     char why[400] = "", place[500];
-    const char *path = scratch_text("bad.jsonl", text);
+    const char *path = tests_text("bad.jsonl", text);
     kvb_trace *trace;
     int err = kvb_trace_load(path, capacity, &trace, why, sizeof why);
     if (err != -EINVAL)
@@ -57,7 +56,7 @@ static void case_check(char *says, const char *lines)
     check(text, capacity, line, says + 2);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     size_t n, cases = 0;
     char *file = tests_read("ci/tests/workloads/refused.txt", &n), says[400] = "", lines[4096] = "";
@@ -81,7 +80,7 @@ static void test_refused(void **state)
     assert_true(cases > 250);
 }
 /* One group more than a model may have, with each layer once. */
-static void test_too_many_groups(void **state)
+TEST(test_too_many_groups)
 {
     for (unsigned n = KVB_MODEL_GROUPS; n <= KVB_MODEL_GROUPS + 1; n++) {
         char text[8192], groups[6000] = "", why[400] = "";
@@ -90,7 +89,7 @@ static void test_too_many_groups(void **state)
             sprintf(groups + strlen(groups), "%s{\"layers\":[%u],\"heads\":4,\"kv_heads\":2,\"k_dim\":16,\"v_dim\":16}",
                     g ? "," : "", g);
         snprintf(text, sizeof text, GROUPS("%s", "%u"), n, groups);
-        int err = kvb_trace_load(scratch_text("g.jsonl", text), 0, &trace, why, sizeof why);
+        int err = kvb_trace_load(tests_text("g.jsonl", text), 0, &trace, why, sizeof why);
         assert_int_equal(err, n > KVB_MODEL_GROUPS ? -EINVAL : 0);
         if (err)
             assert_contains(why, "expected an array of 1 .. 32 groups of layers");
@@ -99,28 +98,28 @@ static void test_too_many_groups(void **state)
 }
 
 /* The header's capacity counts, unless the capacity given to load replaces it. */
-static void test_header_capacity(void **state)
+TEST(test_header_capacity)
 {
     char why[400];
     kvb_trace *trace;
-    const char *path = scratch_text("c.jsonl", HEADER_OF(2) "{\"step\":{\"pos\":[0,1,2],\"seq\":[0,0,0]}}\n");
+    const char *path = tests_text("c.jsonl", HEADER_OF(2) "{\"step\":{\"pos\":[0,1,2],\"seq\":[0,0,0]}}\n");
     assert_int_equal(kvb_trace_load(path, 0, &trace, why, sizeof why), -EINVAL);
     assert_contains(why, ":2: step needs 3 cells, capacity is 2");
     assert_int_equal(kvb_trace_load(path, 3, &trace, why, sizeof why), 0);
     kvb_trace_free(trace);
 }
 
-static void test_no_file(void **state)
+TEST(test_no_file)
 {
     char why[400];
     kvb_trace *trace;
-    assert_int_equal(kvb_trace_load(scratch_path("none"), 0, &trace, why, sizeof why), -ENOENT);
+    assert_int_equal(kvb_trace_load(tests_path("none"), 0, &trace, why, sizeof why), -ENOENT);
     assert_contains(why, "none: cannot be read: No such file or directory");
-    assert_true(kvb_trace_load(scratch_folder, 0, &trace, why, sizeof why) < 0); /* a folder */
+    assert_true(kvb_trace_load(tests_here(), 0, &trace, why, sizeof why) < 0); /* a folder */
 }
 
 /* An endless line must not use up the memory. */
-static void test_endless_line(void **state)
+TEST(test_endless_line)
 {
     char why[400];
     kvb_trace *trace;
@@ -129,13 +128,12 @@ static void test_endless_line(void **state)
 }
 
 /* Control characters of a hostile file must not reach the terminal. */
-static void test_message_is_one_line(void **state)
+TEST(test_message_is_one_line)
 {
     char why[400];
     kvb_trace *trace;
-    const char *path = scratch_text("k.jsonl", HEADER "{\"a\\n\\u001b[31m\":{}}\n");
-    assert_int_equal(kvb_trace_load(path, 0, &trace, why, sizeof why), -EINVAL);
-    assert_contains(why, "unknown event \"a??[31m\"");
+    const char *path = tests_text("k.jsonl", HEADER "{\"a\\n\\u001b[31m\":{}}\n");
+    tests_refused(kvb_trace_load(path, 0, &trace, why, sizeof why), -EINVAL, why, "unknown event \"a??[31m\"");
 }
 
 /* Shows that a failing write (full disk, size limit, no such folder) gives a reason, leaves no temporary file, and does
@@ -180,7 +178,7 @@ static int tensors_save(const char *path, bool commit, char *why, size_t why_byt
 typedef int save_function(const char *path, bool commit, char *why, size_t why_bytes);
 static save_function *const saves[] = {trace_save, tensors_save};
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     if (access("/dev/full", W_OK)) {
         print_message("skipped: no /dev/full\n");
@@ -189,7 +187,7 @@ static void test_full_disk(void **state)
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "", link_path[400];
         /* A device is written directly. (Through a link, since a broken writer would rename over the device.) */
-        const char *full = scratch_path("full");
+        const char *full = tests_path("full");
         assert_int_equal(symlink("/dev/full", full), 0);
         assert_int_equal(saves[i](full, true, why, sizeof why), -ENOSPC);
         assert_contains(why, "/full: cannot be written: No space left on device");
@@ -197,15 +195,12 @@ static void test_full_disk(void **state)
                          sizeof "/dev/full" - 1); /* the link still exists */
         unlink(full);
         /* A link at the path of the temporary file is not followed; the old target stays. */
-        const char *path = scratch_text("old", "precious");
+        const char *path = tests_text("old", "precious");
         snprintf(link_path, sizeof link_path, "%s.tmp", path);
         assert_int_equal(symlink("/dev/full", link_path), 0);
         assert_int_equal(saves[i](path, true, why, sizeof why), -ELOOP);
         assert_int_equal(unlink(link_path), 0);
-        size_t n;
-        char *text = tests_read(path, &n);
-        assert_string_equal(text, "precious");
-        free(text);
+        tests_holds(path, "precious");
     }
 }
 
@@ -222,67 +217,58 @@ static struct rlimit size_limit(void)
 }
 
 /* An error that the caller ignored is reported when the trace is closed. */
-static void test_ignored_error(void **state)
+TEST(test_ignored_error)
 {
     static uint32_t pos[BIG], seq[BIG];
     const kvb_event step = {.kind = KVB_EVENT_STEP, .n = BIG, .pos = pos, .seq = seq};
     char why[300] = "";
-    const char *path = scratch_text("old", "precious");
+    const char *path = tests_text("old", "precious");
     kvb_trace_writer *w;
     assert_int_equal(kvb_trace_create(path, &header, &w, why, sizeof why), 0);
     const struct rlimit old = size_limit();
     kvb_trace_write(w, &step, why, sizeof why);
     setrlimit(RLIMIT_FSIZE, &old);
     assert_true(kvb_trace_writer_close(w, true, why, sizeof why) < 0);
-    size_t n;
-    char *text = tests_read(path, &n);
-    assert_string_equal(text, "precious");
-    free(text);
+    tests_holds(path, "precious");
 }
 
-static void test_size_limit(void **state)
+TEST(test_size_limit)
 {
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "";
-        const char *path = scratch_text("old", "precious");
+        const char *path = tests_text("old", "precious");
         const struct rlimit old = size_limit();
         int err = saves[i](path, true, why, sizeof why);
         setrlimit(RLIMIT_FSIZE, &old);
-        assert_int_equal(err, -EFBIG);
-        assert_contains(why, "old: cannot be written: File too large");
-        size_t n;
-        char *text = tests_read(path, &n);
-        assert_string_equal(text, "precious");
-        free(text);
+        tests_refused(err, -EFBIG, why, "old: cannot be written: File too large");
+        tests_holds(path, "precious");
     }
 }
 
-static void test_unwritable(void **state)
+TEST(test_unwritable)
 {
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "";
-        assert_int_equal(saves[i](scratch_path("no/such/folder"), true, why, sizeof why), -ENOENT);
+        assert_int_equal(saves[i](tests_path("no/such/folder"), true, why, sizeof why), -ENOENT);
         assert_contains(why, "no/such/folder: cannot be written: No such file or directory");
-        assert_int_equal(saves[i](scratch_folder, true, why, sizeof why), -EISDIR);
+        assert_int_equal(saves[i](tests_here(), true, why, sizeof why), -EISDIR);
     }
 }
 
-static void test_not_committed(void **state)
+TEST(test_not_committed)
 {
     char why[300] = "";
-    const char *path = scratch_text("old", "precious");
+    const char *path = tests_text("old", "precious");
     assert_int_equal(trace_save(path, false, why, sizeof why), 0);
+    tests_holds(path, "precious");
+    assert_int_equal(trace_save(path, true, why, sizeof why), 0);
     size_t n;
     char *text = tests_read(path, &n);
-    assert_string_equal(text, "precious");
-    free(text);
-    assert_int_equal(trace_save(path, true, why, sizeof why), 0);
-    text = tests_read(path, &n);
     assert_true(n > BIG);
     free(text);
 }
 
-static void test_header_refused(void **state)
+TEST(test_header_refused)
 {
     static const struct {
         const char *name, *profile, *tensors, *part;
@@ -300,27 +286,18 @@ static void test_header_refused(void **state)
         h.tensors = (char *)bad[i].tensors;
         h.seed = bad[i].seed;
         kvb_trace_writer *w;
-        assert_int_equal(kvb_trace_create(scratch_path("h"), &h, &w, why, sizeof why), -EINVAL);
-        assert_contains(why, bad[i].part);
-        assert_int_equal(access(scratch_path("h"), F_OK), -1);
+        tests_refused(kvb_trace_create(tests_path("h"), &h, &w, why, sizeof why), -EINVAL, why, bad[i].part);
+        assert_int_equal(access(tests_path("h"), F_OK), -1);
     }
     char why[300] = "";
     kvb_trace_header h = header;
     kvb_trace_writer *w;
     h.outputs.engine = (char *)"e";
-    assert_int_equal(kvb_trace_create(scratch_path("h"), &h, &w, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_trace_create(tests_path("h"), &h, &w, why, sizeof why), -EINVAL);
     assert_contains(why, "header: outputs need tensors, a model, a setup, rows and an arithmetic");
     /* a model that could not be read back */
     h = header;
     h.model.groups[0].sinks = 1;
-    assert_int_equal(kvb_trace_create(scratch_path("h"), &h, &w, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_trace_create(tests_path("h"), &h, &w, why, sizeof why), -EINVAL);
     assert_contains(why, "header: group 0: 1 sinks without a window");
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("traces", scratch_setup, scratch_teardown, T(test_refused), T(test_too_many_groups),
-                        T(test_header_capacity), T(test_no_file), T(test_endless_line), T(test_message_is_one_line),
-                        T(test_full_disk), T(test_ignored_error), T(test_size_limit), T(test_unwritable),
-                        T(test_not_committed), T(test_header_refused));
 }

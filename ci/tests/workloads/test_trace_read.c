@@ -4,19 +4,16 @@
 
 #include "workloads/trace.h"
 
-#include <errno.h>
-#include <math.h>
-
 static kvb_trace *load(const char *text, uint32_t capacity)
 {
     char why[300] = "";
     kvb_trace *trace;
-    if (kvb_trace_load(scratch_text("t.jsonl", text), capacity, &trace, why, sizeof why))
+    if (kvb_trace_load(tests_text("t.jsonl", text), capacity, &trace, why, sizeof why))
         fail_msg("%s", why);
     return trace;
 }
 
-static void test_header_fields(void **state)
+TEST(test_header_fields)
 {
     kvb_trace *t =
         load("\n \t\r\n {\"values\": {\"tensors\":\"r.safetensors\"}, \"note\":\"a \\\"b\\\"\", \"capacity\" : 64,"
@@ -26,7 +23,7 @@ static void test_header_fields(void **state)
     assert_string_equal(h->name, "n");
     assert_string_equal(h->source, "s");
     assert_string_equal(h->note, "a \"b\"");
-    assert_string_equal(h->tensors, scratch_path("r.safetensors"));
+    assert_string_equal(h->tensors, tests_path("r.safetensors"));
     assert_null(h->profile);
     assert_int_equal(h->capacity, 64);
     assert_int_equal(t->n_events, 0);
@@ -51,7 +48,7 @@ static void assert_group(const kvb_trace *t, uint32_t g, kvb_group want)
 }
 
 /* Every way of writing one model gives the same model. */
-static void test_model_alike(void **state)
+TEST(test_model_alike)
 {
     static const struct {
         int version;
@@ -85,7 +82,7 @@ static void test_model_alike(void **state)
     }
 }
 
-static void test_model_groups(void **state)
+TEST(test_model_groups)
 {
     static const float logits[] = {0, 0.5f, 1, 2};
     kvb_trace *t = load(HEADER_GROUPS "{\"step\":{\"seq\":[0],\"pos\":[0]}}\n", 0);
@@ -102,7 +99,7 @@ static void test_model_groups(void **state)
 }
 
 /* Changes that a run may make to logits: softcap and scale of all groups; seeded sink logits, others in each group. */
-static void test_logit_changes(void **state)
+TEST(test_logit_changes)
 {
     kvb_trace *t = load(HEADER_GROUPS, 0), *u = load(HEADER_GROUPS, 0);
     const kvb_group *g = t->header.model.groups, *h = u->header.model.groups;
@@ -131,7 +128,7 @@ static void test_logit_changes(void **state)
     kvb_trace_free(u);
 }
 
-static void test_every_event(void **state)
+TEST(test_every_event)
 {
     kvb_trace *t = load(HEADER "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":0,\"tok\":[9,8,7,6]}}\n"
                                "\n"
@@ -197,7 +194,7 @@ static void test_every_event(void **state)
     kvb_trace_free(t);
 }
 
-static void test_ropes(void **state)
+TEST(test_ropes)
 {
     kvb_trace *t = load(HEADER_ROPE, 0);
     const kvb_group *g = t->header.model.groups;
@@ -208,7 +205,7 @@ static void test_ropes(void **state)
 }
 
 /* Sets of queries are described in words. */
-static void test_words(void **state)
+TEST(test_words)
 {
     char words[256];
     const uint64_t set[2] = {0x5555555555555555, 1};
@@ -281,7 +278,7 @@ static void is_read(const kvb_trace *t, const char *want)
     assert_string_equal(words, rest + 1);
 }
 
-static void test_accepted(void **state)
+TEST(test_accepted)
 {
     static const char *const headers[][2] = {{"rope ", HEADER_ROPE}, {"of20 ", HEADER_OF(20)}, {"", HEADER}};
     size_t n, wants = 0;
@@ -309,7 +306,7 @@ static void test_accepted(void **state)
 }
 
 /* Sequences up to the last id; a token that hundreds of them hold takes one cell until the last one drops it. */
-static void test_many_sequences(void **state)
+TEST(test_many_sequences)
 {
     enum { COPIES = 600 };
     static char text[200 + 100 * COPIES];
@@ -327,7 +324,7 @@ static void test_many_sequences(void **state)
 }
 
 /* A long fill is cheap, and capacity given to load replaces the header's. */
-static void test_long_fill(void **state)
+TEST(test_long_fill)
 {
     kvb_trace *t =
         load(HEADER "{\"fill\":{\"seq\":0,\"n\":1000000}}\n{\"step\":{\"pos\":[1000000],\"seq\":[0]}}\n", 1000001);
@@ -337,12 +334,12 @@ static void test_long_fill(void **state)
     kvb_trace_free(t);
 }
 
-static void test_streaming(void **state)
+TEST(test_streaming)
 {
     char why[300];
     kvb_trace_reader *r;
     const char *path =
-        scratch_text("s.jsonl", HEADER "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n{\"clear\":{}}\n{\"x\":{}}\n");
+        tests_text("s.jsonl", HEADER "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n{\"clear\":{}}\n{\"x\":{}}\n");
     assert_int_equal(kvb_trace_open(path, &r, why, sizeof why), 0);
     assert_string_equal(kvb_trace_reader_header(r)->profile, "gaussian");
     const kvb_event *e;
@@ -383,7 +380,7 @@ static const struct {
      "{\"clear\":{}}\n{\"propose\":{\"parents\":[-1]}}\n{\"step\":{\"pos\":[0],\"seq\":[0]},\"refused\":\"EINVAL\"}\n"},
 };
 
-static void test_lists_are_copies(void **state)
+TEST(test_lists_are_copies)
 {
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
         char text[1024];
@@ -406,18 +403,10 @@ static void test_lists_are_copies(void **state)
 }
 
 /* The event and its copies have the same line number. */
-static void test_their_line(void **state)
+TEST(test_their_line)
 {
     kvb_trace *t = load(HEADER "{\"prefill\":{\"seq\":[0,1],\"from\":0,\"n\":2}}\n{\"seq_rm\":{\"seq\":1}}\n", 0);
     assert_int_equal(t->n_events, 3);
     assert_true(t->events[0].line == 2 && t->events[1].line == 2 && t->events[2].line == 3);
     kvb_trace_free(t);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("trace reader", scratch_setup, scratch_teardown, T(test_header_fields), T(test_every_event),
-                        T(test_accepted), T(test_ropes), T(test_words), T(test_model_alike), T(test_model_groups),
-                        T(test_logit_changes), T(test_many_sequences), T(test_long_fill), T(test_streaming),
-                        T(test_lists_are_copies), T(test_their_line));
 }

@@ -260,7 +260,7 @@ static void count_up(count *c)
     c->needs.cells = now > c->needs.cells ? now : c->needs.cells;
 }
 
-static void test_random_traces(void **state)
+TEST(test_random_traces)
 {
     static legal_trace t;
     static count c;
@@ -269,8 +269,8 @@ static void test_random_traces(void **state)
         kvb_trace_header h = header_of(seed % MODELS);
         legal_trace_make(&t, seed);
         memset(&c, 0, sizeof c);
-        trace_write(scratch_path("r.jsonl"), &h, &t.events[0].event, sizeof t.events[0], t.n);
-        kvb_trace *got = trace_load(scratch_path("r.jsonl"));
+        trace_write(tests_path("r.jsonl"), &h, &t.events[0].event, sizeof t.events[0], t.n);
+        kvb_trace *got = trace_load(tests_path("r.jsonl"));
         assert_models_equal(&got->header.model, &h.model);
         assert_int_equal(got->n_events, t.n);
         for (uint32_t i = 0; i < t.n; i++) {
@@ -311,11 +311,11 @@ static void test_random_traces(void **state)
 
 /* ---- the header ------------------------------------------------------------------------------------------ */
 
-static void test_header(void **state)
+TEST(test_header)
 {
     kvb_trace_header header = header_of(0);
-    trace_write(scratch_path("h.jsonl"), &header, NULL, 0, 0);
-    kvb_trace *got = trace_load(scratch_path("h.jsonl"));
+    trace_write(tests_path("h.jsonl"), &header, NULL, 0, 0);
+    kvb_trace *got = trace_load(tests_path("h.jsonl"));
     assert_string_equal(got->header.name, header.name);
     assert_string_equal(got->header.source, header.source);
     assert_null(got->header.note);
@@ -327,15 +327,15 @@ static void test_header(void **state)
     header.profile = NULL;
     header.note = "n";
     header.tensors = "/else/where/x.safetensors"; /* the header gets the base name */
-    trace_write(scratch_path("h.jsonl"), &header, NULL, 0, 0);
-    got = trace_load(scratch_path("h.jsonl"));
-    assert_string_equal(got->header.tensors, scratch_path("x.safetensors"));
+    trace_write(tests_path("h.jsonl"), &header, NULL, 0, 0);
+    got = trace_load(tests_path("h.jsonl"));
+    assert_string_equal(got->header.tensors, tests_path("x.safetensors"));
     assert_string_equal(got->header.note, "n");
     kvb_trace_free(got);
 }
 
 /* The bytes on disk are the documented ones. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     uint32_t pos[] = {0, 1}, seq[] = {0, 0}, accepted[] = {0};
     int32_t tok[] = {17, 4}, parents[] = {-1, 0};
@@ -362,9 +362,9 @@ static void test_bytes(void **state)
         {.kind = KVB_EVENT_DEFRAG},
         {.kind = KVB_EVENT_SEQ_DIV, .src = 1, .p1 = 8, .divisor = 4},
     };
-    trace_write(scratch_path("b.jsonl"), &h, events, sizeof events[0], sizeof events / sizeof events[0]);
+    trace_write(tests_path("b.jsonl"), &h, events, sizeof events[0], sizeof events / sizeof events[0]);
     size_t n;
-    char *text = tests_read(scratch_path("b.jsonl"), &n);
+    char *text = tests_read(tests_path("b.jsonl"), &n);
     assert_string_equal(text,
                         "{\"kvbench_trace\":1,\"name\":\"n\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":1,"
                         "\"kv_cache.layers\":3,\"kv_cache.heads\":8,\"kv_cache.kv_heads\":2,\"kv_cache.k_dim\":24,"
@@ -394,8 +394,8 @@ static void test_bytes(void **state)
     h.model.groups[1].scale = 0.5;
     h.model.groups[2].scale = 0.125;
     h.model.groups[3].scale = 0.25;
-    trace_write(scratch_path("b.jsonl"), &h, NULL, 0, 0);
-    text = tests_read(scratch_path("b.jsonl"), &n);
+    trace_write(tests_path("b.jsonl"), &h, NULL, 0, 0);
+    text = tests_read(tests_path("b.jsonl"), &n);
     assert_string_equal(
         text,
         "{\"kvbench_trace\":2,\"name\":\"n\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"
@@ -412,7 +412,7 @@ static void test_bytes(void **state)
 
 /* Recorded traces that are read and written again have the same bytes, so that a change of the format that breaks old
  * traces shows. A trace with lists of sequences has them after its copies are written as events. */
-static void test_shipped_traces(void **state)
+TEST(test_shipped_traces)
 {
     const char *from = getenv("KVB_WORKLOADS") ? getenv("KVB_WORKLOADS") : "workloads/recorded";
     DIR *folder = opendir(from);
@@ -424,16 +424,16 @@ static void test_shipped_traces(void **state)
             continue;
         snprintf(path, sizeof path, "%s/%s", from, entry->d_name);
         kvb_trace *got = trace_load(path);
-        trace_write(scratch_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
-        char *was = tests_read(path, &n[0]), *is = tests_read(scratch_path("s.jsonl"), &n[1]);
+        trace_write(tests_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
+        char *was = tests_read(path, &n[0]), *is = tests_read(tests_path("s.jsonl"), &n[1]);
         if (strstr(was, "\"seq\":[[")) {
             free(was);
             was = is;
             n[0] = n[1];
             kvb_trace_free(got);
-            got = trace_load(scratch_path("s.jsonl"));
-            trace_write(scratch_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
-            is = tests_read(scratch_path("s.jsonl"), &n[1]);
+            got = trace_load(tests_path("s.jsonl"));
+            trace_write(tests_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
+            is = tests_read(tests_path("s.jsonl"), &n[1]);
         }
         if (!was || !is || n[0] != n[1] || memcmp(was, is, n[0]))
             fail_msg("%s: read and written it is another file", path);
@@ -448,10 +448,4 @@ static void test_shipped_traces(void **state)
     }
     closedir(folder);
     assert_true(versions[1] >= 9 && versions[2] >= 4);
-}
-
-int main(void)
-{
-    return TESTS_RUN_IN("trace round trip", scratch_setup, scratch_teardown, T(test_random_traces), T(test_header),
-                        T(test_bytes), T(test_shipped_traces));
 }
