@@ -223,31 +223,57 @@ static void cell_read(const kvb_pool *pool, uint32_t cell)
     }
 }
 
+/* Compares all cells; token[c]: the token in cell c. */
+static void cells_compare(const char *where, const kvb_pool *pool, const uint32_t token[CELLS])
+{
+    for (uint32_t c = 0; c < CELLS; c++)
+        cell_compare(where, pool, c, token[c]);
+}
+
+/* Rows lie head after head, each row behind the one before. */
+static void view_check(const kvb_pool *pool, uint32_t dim, kvb_growth growth)
+{
+    kvb_view v;
+    pool->type->view(pool, 7, &v);
+    assert_true(v.cells == 7 && v.dim == dim && v.format == pool->type->format && !v.recent);
+    assert_int_equal(v.cell_stride, kvb_codes_bytes(v.format, dim));
+    assert_true(growth == KVB_GROWTH_DOUBLE ? v.head_stride == CELLS * v.cell_stride
+                                            : v.head_stride >= CELLS * v.cell_stride); /* whole pages */
+}
+
+/* Rows that gather_into() moves lie over one another, as an accepted path does over rejected nodes; or lie behind. */
 static void pool_compare(const kvb_pool_type *type, uint32_t dim, kvb_growth growth, const float *amax)
 {
     kvb_allocator allocator = {0};
     kvb_pool_options options = {HEADS, dim, 4, CELLS, growth, amax, &allocator};
     kvb_pool *pool;
-    size_t token = (size_t)HEADS * dim;
+    uint32_t token[CELLS];
     const char *where = kvb_growth_names[growth];
-    static const uint32_t scattered[] = {19, 7, 22}, gathered[] = {15, 19, 16};
+    static const uint32_t scattered[] = {19, 7, 22}, path[] = {10, 12, 13, 20}, back[] = {3, 0, 3};
 
     assert_int_equal(type->open(type, &options, &pool), 0);
     assert_int_equal(type->ensure(pool, 10), 0);
     type->write_run(pool, 0, 10, want.rows);
     assert_int_equal(type->ensure(pool, CELLS), 0); /* growth moves stored rows */
-    type->write_run(pool, 10, CELLS - 10, want.rows + 10 * token);
+    type->write_run(pool, 10, CELLS - 10, want.rows + 10 * (size_t)HEADS * dim);
+    type->write_run(pool, 4, 0, want.rows);
     for (uint32_t c = 0; c < CELLS; c++)
-        cell_compare(where, pool, c, c);
+        token[c] = c;
+    cells_compare(where, pool, token);
+    view_check(pool, dim, growth);
     for (uint32_t c = 0; c < CELLS; c++)
         cell_read(pool, c);
     type->scatter(pool, scattered, 3, want.rows);
     for (uint32_t i = 0; i < 3; i++)
-        cell_compare(where, pool, scattered[i], i);
-    type->gather_into(pool, 10, gathered, 3);
-    cell_compare(where, pool, 10, 15);
-    cell_compare(where, pool, 11, 0); /* from cell 19, to which row 0 was scattered */
-    cell_compare(where, pool, 12, 16);
+        token[scattered[i]] = i;
+    cells_compare(where, pool, token);
+    type->gather_into(pool, 10, path, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        token[10 + i] = token[path[i]];
+    type->gather_into(pool, 21, back, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        token[21 + i] = token[back[i]];
+    cells_compare(where, pool, token);
     type->close(pool);
     assert_int_equal(allocator.current_bytes, 0);
 }
