@@ -357,7 +357,9 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
     static legal_trace made;
     static feed fed;
     static kvb_event events[LEGAL_MAX_EVENTS];
-    legal_trace_make(&made, seed);
+    legal_trace_begin(&made, seed);
+    while (made.n < LEGAL_MAX_EVENTS)
+        legal_trace_next(&made);
     kvb_trace trace = {
         .header.model = {.n_layers = 2, .n_groups = 1, .groups = {{.kind = KVB_GROUP_SCAN, .scan = *scan}}},
         .events = events,

@@ -27,9 +27,11 @@ typedef struct legal_trace {
     legal_event events[LEGAL_MAX_EVENTS];
     uint32_t n;
     uint64_t key, draws, tokens;
-    bool held[LEGAL_SEQS][2048]; /* [sequence][position] */
+    uint32_t cell[LEGAL_SEQS][2048]; /* [sequence][position] identity + 1 of the token; 0: none */
     int32_t pending_parent[512];
-    uint32_t pending_depth[512], pending_seq[512], n_pending;
+    uint32_t pending[512], pending_depth[512], pending_seq[512], n_pending; /* pending: identity + 1 */
+    bool trees;                                                             /* sequences have trees */
+    uint32_t n_seqs;                                                        /* 1: trees and rewinds of sequence 0 */
 } legal_trace;
 
 static inline uint32_t legal_draw(legal_trace *t, uint32_t n)
@@ -40,7 +42,7 @@ static inline uint32_t legal_draw(legal_trace *t, uint32_t n)
 static inline uint32_t legal_next(const legal_trace *t, uint32_t seq)
 {
     uint32_t next = 2048;
-    while (next > 0 && !t->held[seq][next - 1])
+    while (next > 0 && !t->cell[seq][next - 1])
         next--;
     return next;
 }
@@ -87,7 +89,7 @@ static inline void legal_step(legal_trace *t, legal_event *e, kvb_event_kind kin
             seq = legal_idle(t, n_seqs);
         e->seq[i] = seq * LEGAL_ID_STEP;
         e->pos[i] = legal_next(t, seq);
-        t->held[seq][e->pos[i]] = true;
+        t->cell[seq][e->pos[i]] = (uint32_t)t->tokens + i + 1;
     }
     legal_tokens(t, e);
     e->event.reuse = kind == KVB_EVENT_PREFILL && e->event.tok && e->pos[0] == 0;
@@ -113,6 +115,7 @@ static inline void legal_propose(legal_trace *t, legal_event *e, uint32_t n_seqs
         int32_t parent = (int32_t)legal_draw(t, legal_pending(t, seq) + 1) - 1;
         uint32_t depth = parent < 0 ? 0 : t->pending_depth[legal_node(t, seq, (uint32_t)parent)] + 1;
         e->parents[i] = t->pending_parent[t->n_pending] = parent;
+        t->pending[t->n_pending] = (uint32_t)t->tokens + i + 1;
         t->pending_seq[t->n_pending] = seq;
         t->pending_depth[t->n_pending++] = depth;
         e->seq[i] = seq * LEGAL_ID_STEP;
@@ -136,10 +139,11 @@ static inline void legal_commit(legal_trace *t, legal_event *e)
             continue;
         e->accepted[e->event.n++] = (uint32_t)number;
         last = number;
-        t->held[seq][legal_next(t, seq)] = true;
+        t->cell[seq][legal_next(t, seq)] = t->pending[node];
     }
     for (uint32_t node = 0; node < t->n_pending; node++)
         if (t->pending_seq[node] != seq) {
+            t->pending[left] = t->pending[node];
             t->pending_parent[left] = t->pending_parent[node];
             t->pending_depth[left] = t->pending_depth[node];
             t->pending_seq[left++] = t->pending_seq[node];
@@ -148,15 +152,14 @@ static inline void legal_commit(legal_trace *t, legal_event *e)
 }
 
 /* Marks an event that breaks a rule: a cache must refuse it. */
-static inline bool legal_refused(legal_event *e)
+static inline void legal_refused(legal_event *e)
 {
     e->event.call = e->event.kind;
     e->event.kind = KVB_EVENT_REFUSED;
     e->event.error = -EINVAL;
-    return true;
 }
 
-static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind kind, uint32_t n_seqs)
+static inline void legal_control(legal_trace *t, legal_event *e, kvb_event_kind kind, uint32_t n_seqs)
 {
     uint32_t seq = legal_draw(t, n_seqs), next = legal_next(t, seq), dst;
     e->event = (kvb_event){.kind = kind, .src = seq * LEGAL_ID_STEP, .p1 = KVB_TRACE_POS_END};
@@ -170,41 +173,45 @@ static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind 
         dst = legal_draw(t, n_seqs); /* may be alive: it keeps its tokens, and positions must not overlap */
         e->event.dst = dst * LEGAL_ID_STEP;
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
-            if (t->held[seq][p] && t->held[dst][p])
-                return legal_refused(e);
+            if (t->cell[seq][p] && t->cell[dst][p]) {
+                legal_refused(e);
+                return;
+            }
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++) {
-            t->held[dst][p] |= t->held[seq][p];
-            e->event.n += t->held[seq][p];
+            t->cell[dst][p] |= t->cell[seq][p]; /* one of them is 0 */
+            e->event.n += t->cell[seq][p] != 0;
         }
-        return true;
+        break;
     case KVB_EVENT_SEQ_RM:
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
-            t->held[seq][p] = false;
-        return true;
+            t->cell[seq][p] = 0;
+        break;
     case KVB_EVENT_SEQ_KEEP:
         for (uint32_t s = 0; s < n_seqs; s++)
             if (s != seq)
-                memset(t->held[s], 0, sizeof t->held[s]);
-        return true;
+                memset(t->cell[s], 0, sizeof t->cell[s]);
+        break;
     case KVB_EVENT_REWIND:
         e->event.src = 0;
         e->event.len = legal_draw(t, next + 2);
-        if (e->event.len > next)
-            return legal_refused(e);
-        memset(t->held[0] + e->event.len, 0, sizeof t->held[0] - e->event.len);
-        return true;
+        if (e->event.len > next) {
+            legal_refused(e);
+            return;
+        }
+        memset(t->cell[0] + e->event.len, 0, sizeof t->cell[0] - e->event.len * sizeof t->cell[0][0]);
+        break;
     default:
-        memset(t->held, 0, sizeof t->held);
+        memset(t->cell, 0, sizeof t->cell);
         e->event.src = 0;
-        return true;
+        break;
     }
 }
 
 /* Makes a reordering with ascending destinations; sometimes one is named twice. */
 static inline void legal_reorder(legal_trace *t, legal_event *e, uint32_t n_seqs)
 {
-    static bool before[LEGAL_SEQS][2048];
-    memcpy(before, t->held, sizeof before);
+    static uint32_t before[LEGAL_SEQS][2048];
+    memcpy(before, t->cell, sizeof before);
     e->event = (kvb_event){.kind = KVB_EVENT_REORDER, .dsts = e->dsts, .srcs = e->srcs, .p1 = KVB_TRACE_POS_END};
     for (uint32_t s = 0; s < n_seqs; s++) {
         if (e->event.n && !legal_draw(t, 2))
@@ -218,7 +225,7 @@ static inline void legal_reorder(legal_trace *t, legal_event *e, uint32_t n_seqs
         return;
     }
     for (uint32_t i = 0; i < e->event.n; i++)
-        memcpy(t->held[e->dsts[i] / LEGAL_ID_STEP], before[e->srcs[i] / LEGAL_ID_STEP], sizeof before[0]);
+        memcpy(t->cell[e->dsts[i] / LEGAL_ID_STEP], before[e->srcs[i] / LEGAL_ID_STEP], sizeof before[0]);
 }
 
 /* Is there a sequence that can take a step? */
@@ -231,38 +238,38 @@ static inline bool legal_steps(const legal_trace *t, uint32_t n_seqs)
 }
 
 /* Odd seeds: sequences, in every second trace with trees. Even seeds: trees and rewinds of sequence 0. */
-static inline void legal_trace_make(legal_trace *t, uint64_t seed)
+static inline void legal_trace_begin(legal_trace *t, uint64_t seed)
+{
+    memset(t, 0, sizeof *t);
+    t->key = kvb_rng_key(seed, 17);
+    t->trees = seed % 4 == 1;
+    t->n_seqs = seed % 2 == 0 ? 1 : 2 + legal_draw(t, LEGAL_SEQS - 1);
+}
+
+/* Makes the next event. */
+static inline void legal_trace_next(legal_trace *t)
 {
     static const kvb_event_kind control[] = {KVB_EVENT_SEQ_CP, KVB_EVENT_SEQ_RM, KVB_EVENT_SEQ_CP, KVB_EVENT_SEQ_KEEP};
     static const kvb_event_kind steps[] = {KVB_EVENT_STEP, KVB_EVENT_PREFILL, KVB_EVENT_FILL};
-    memset(t, 0, sizeof *t);
-    t->key = kvb_rng_key(seed, 17);
-    bool tree = seed % 2 == 0, trees = seed % 4 == 1;
-    uint32_t n_seqs = tree ? 1 : 2 + legal_draw(t, LEGAL_SEQS - 1);
-    while (t->n < LEGAL_MAX_EVENTS) {
-        legal_event *e = &t->events[t->n];
-        bool made = true;
-        if (t->n_pending) {
-            if (trees && legal_draw(t, 3) == 0 && legal_steps(t, n_seqs))
-                legal_step(t, e, steps[legal_draw(t, 3)], n_seqs);
-            else if (legal_draw(t, 2) || t->n_pending > 400)
-                legal_commit(t, e);
-            else
-                legal_propose(t, e, n_seqs);
-        } else if (legal_draw(t, 30) == 0) {
-            made = legal_control(t, e, KVB_EVENT_CLEAR, n_seqs);
-        } else if ((tree && legal_draw(t, 2)) || (trees && legal_draw(t, 4) == 0)) {
-            legal_propose(t, e, n_seqs);
-        } else if (!tree && legal_draw(t, 25) == 0) {
-            legal_reorder(t, e, n_seqs);
-        } else if (legal_draw(t, 3) == 0) {
-            made = legal_control(t, e, tree ? KVB_EVENT_REWIND : control[legal_draw(t, 4)], n_seqs);
-        } else {
-            legal_step(t, e, steps[legal_draw(t, 3)], n_seqs);
-        }
-        if (!made)
-            memset(e, 0, sizeof *e);
-        t->n += made;
+    const bool tree = t->n_seqs == 1;
+    legal_event *e = &t->events[t->n++];
+    if (t->n_pending) {
+        if (t->trees && legal_draw(t, 3) == 0 && legal_steps(t, t->n_seqs))
+            legal_step(t, e, steps[legal_draw(t, 3)], t->n_seqs);
+        else if (legal_draw(t, 2) || t->n_pending > 400)
+            legal_commit(t, e);
+        else
+            legal_propose(t, e, t->n_seqs);
+    } else if (legal_draw(t, 30) == 0) {
+        legal_control(t, e, KVB_EVENT_CLEAR, t->n_seqs);
+    } else if ((tree && legal_draw(t, 2)) || (t->trees && legal_draw(t, 4) == 0)) {
+        legal_propose(t, e, t->n_seqs);
+    } else if (!tree && legal_draw(t, 25) == 0) {
+        legal_reorder(t, e, t->n_seqs);
+    } else if (legal_draw(t, 3) == 0) {
+        legal_control(t, e, tree ? KVB_EVENT_REWIND : control[legal_draw(t, 4)], t->n_seqs);
+    } else {
+        legal_step(t, e, steps[legal_draw(t, 3)], t->n_seqs);
     }
 }
 

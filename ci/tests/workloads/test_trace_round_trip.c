@@ -138,10 +138,7 @@ static void assert_events_equal(const kvb_event *a, const kvb_event *b)
 /* ---- what a trace needs, token by token ------------------------------------------------------------------ */
 
 typedef struct count {
-    int64_t cell[LEGAL_SEQS][2048]; /* identity + 1 at a position; 0: none */
     uint32_t furthest[LEGAL_SEQS];
-    int64_t pending[512];
-    uint32_t depth[512], in[512], n_pending; /* pending nodes; in: their sequences */
     kvb_trace_needs needs;
 } count;
 
@@ -151,113 +148,65 @@ static uint32_t place(uint32_t id)
     return id / LEGAL_ID_STEP;
 }
 
-/* The index of a sequence's node of that number; -1: none. */
-static int32_t node_of(const count *c, uint32_t seq, int32_t number)
+static void most(uint32_t *held, uint32_t now)
 {
-    for (uint32_t i = 0; i < c->n_pending && number >= 0; i++)
-        if (c->in[i] == seq && number-- == 0)
-            return (int32_t)i;
-    return -1;
+    *held = now > *held ? now : *held;
 }
 
-static void count_tokens(count *c, const kvb_event *e)
+/* Counts the tokens of an event that has just been made. */
+static void count_tokens(count *c, const legal_trace *t, const kvb_event *e)
 {
-    bool asks = e->kind != KVB_EVENT_FILL, tree = e->kind == KVB_EVENT_PROPOSE;
+    bool asks = e->kind != KVB_EVENT_FILL;
     if (!e->pos) /* the event has no tokens */
         return;
     for (uint32_t k = 0; k < e->n; k++) {
-        int64_t identity = (int64_t)(e->first + k + 1);
-        if (tree) {
-            const int32_t parent = node_of(c, place(e->seq[k]), e->parents[k]);
-            c->in[c->n_pending] = place(e->seq[k]);
-            c->depth[c->n_pending] = parent < 0 ? 0 : c->depth[parent] + 1;
-            c->needs.pairs += c->depth[c->n_pending] + 1;
-            c->pending[c->n_pending++] = identity;
-        } else {
-            c->cell[place(e->seq[k])][e->pos[k]] = identity;
-        }
-        if (e->seq[k] >= c->needs.seqs)
-            c->needs.seqs = e->seq[k] + 1;
+        const uint32_t seq = place(e->seq[k]);
+        if (e->kind == KVB_EVENT_PROPOSE) /* the node and those above it */
+            c->needs.pairs += e->pos[k] - legal_next(t, seq) + 1;
         for (uint32_t p = 0; p <= e->pos[k] && asks; p++)
-            c->needs.pairs += c->cell[place(e->seq[k])][p] != 0;
+            c->needs.pairs += t->cell[seq][p] != 0;
         c->needs.queries += asks;
         c->needs.tokens++;
-        if (e->pos[k] >= c->needs.seq_len)
-            c->needs.seq_len = e->pos[k] + 1;
+        most(&c->needs.seqs, e->seq[k] + 1);
+        most(&c->needs.seq_len, e->pos[k] + 1);
     }
-    if (asks && e->n > c->needs.step)
-        c->needs.step = e->n;
+    if (asks)
+        most(&c->needs.step, e->n);
 }
 
 static void count_change(count *c, const kvb_event *e)
 {
-    for (uint32_t i = 0; i < e->n && e->kind == KVB_EVENT_COMMIT; i++) {
-        uint32_t next = 2048;
-        while (next > 0 && !c->cell[place(e->src)][next - 1])
-            next--;
-        c->cell[place(e->src)][next] = c->pending[node_of(c, place(e->src), (int32_t)e->accepted[i])];
-    }
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < c->n_pending; i++)
-        if (e->kind != KVB_EVENT_COMMIT || c->in[i] != place(e->src)) {
-            c->pending[left] = c->pending[i];
-            c->depth[left] = c->depth[i];
-            c->in[left++] = c->in[i];
-        }
-    c->n_pending = left;
     if (e->kind == KVB_EVENT_SEQ_CP || e->kind == KVB_EVENT_SEQ_RM || e->kind == KVB_EVENT_SEQ_KEEP ||
-        e->kind == KVB_EVENT_REFUSED) { /* seq_cp or rewind */
-        uint32_t last = e->dst > e->src ? e->dst : e->src;
-        c->needs.seqs = c->needs.seqs > last ? c->needs.seqs : last + 1;
+        e->kind == KVB_EVENT_REFUSED) /* seq_cp or rewind */
+        most(&c->needs.seqs, (e->dst > e->src ? e->dst : e->src) + 1);
+    const count old = *c;
+    for (uint32_t i = 0; i < e->n && e->dsts; i++) {
+        most(&c->needs.seqs, (e->srcs[i] > e->dsts[i] ? e->srcs[i] : e->dsts[i]) + 1);
+        if (e->kind == KVB_EVENT_REORDER)
+            c->furthest[place(e->dsts[i])] = old.furthest[place(e->srcs[i])];
     }
-    for (uint32_t i = 0; i < e->n && e->dsts; i++)
-        for (uint32_t side = 0; side < 2; side++) {
-            uint32_t named = side ? e->srcs[i] : e->dsts[i];
-            c->needs.seqs = c->needs.seqs > named ? c->needs.seqs : named + 1;
-        }
-    static count old;
-    old = *c;
-    for (uint32_t i = 0; i < e->n && e->kind == KVB_EVENT_REORDER; i++) {
-        memcpy(c->cell[place(e->dsts[i])], old.cell[place(e->srcs[i])], sizeof c->cell[0]);
-        c->furthest[place(e->dsts[i])] = old.furthest[place(e->srcs[i])];
-    }
-    if (e->kind == KVB_EVENT_SEQ_CP && e->n && c->furthest[place(e->src)] > c->furthest[place(e->dst)])
-        c->furthest[place(e->dst)] = c->furthest[place(e->src)];
-    for (uint32_t s = 0; s < LEGAL_SEQS; s++) {
-        bool drop = e->kind == KVB_EVENT_CLEAR || (e->kind == KVB_EVENT_SEQ_KEEP && s != place(e->src));
-        for (uint32_t p = 0; p < 2048; p++) {
-            bool in_range = p >= e->p0 && p < e->p1;
-            if (e->kind == KVB_EVENT_SEQ_CP && s == place(e->dst) && in_range && c->cell[place(e->src)][p])
-                c->cell[s][p] = c->cell[place(e->src)][p];
-            if (drop || (e->kind == KVB_EVENT_SEQ_RM && s == place(e->src) && in_range) ||
-                (e->kind == KVB_EVENT_REWIND && s == 0 && p >= e->len))
-                c->cell[s][p] = 0;
-        }
-    }
+    if (e->kind == KVB_EVENT_SEQ_CP && e->n)
+        most(&c->furthest[place(e->dst)], c->furthest[place(e->src)]);
 }
 
 /* Updates needs by the cells in use, and the length of each sequence. */
-static void count_up(count *c)
+static void count_up(count *c, const legal_trace *t)
 {
     static bool alive[LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS + 1];
-    uint32_t now = c->n_pending, n_alive = 0;
+    uint32_t now = t->n_pending, n_alive = 0;
     memset(alive, 0, sizeof alive);
     for (uint32_t s = 0; s < LEGAL_SEQS; s++) {
-        uint32_t next = 0;
-        for (uint32_t p = 0; p < 2048; p++) {
-            if (!c->cell[s][p])
-                continue;
-            next = p + 1;
-            now += !alive[c->cell[s][p]];
-            alive[c->cell[s][p]] = true;
+        const uint32_t next = legal_next(t, s);
+        for (uint32_t p = 0; p < next; p++) {
+            now += t->cell[s][p] && !alive[t->cell[s][p]];
+            alive[t->cell[s][p]] = true;
         }
-        n_alive += next > 0 || node_of(c, s, 0) >= 0; /* a sequence with nodes counts: a commit may give it tokens */
+        n_alive += next > 0 || legal_pending(t, s); /* a sequence with nodes counts: a commit may give it tokens */
         c->furthest[s] = next == 0 ? 0 : next > c->furthest[s] ? next : c->furthest[s];
-        if (c->furthest[s] - next > c->needs.rollback)
-            c->needs.rollback = c->furthest[s] - next;
+        most(&c->needs.rollback, c->furthest[s] - next);
     }
-    c->needs.alive = n_alive > c->needs.alive ? n_alive : c->needs.alive;
-    c->needs.cells = now > c->needs.cells ? now : c->needs.cells;
+    most(&c->needs.alive, n_alive);
+    most(&c->needs.cells, now);
 }
 
 TEST(test_random_traces)
@@ -267,27 +216,32 @@ TEST(test_random_traces)
     uint32_t rollbacks = 0, joins = 0, of_nothing = 0, refused = 0, reordered = 0, beside = 0;
     for (uint64_t seed = 0; seed < 480; seed++) {
         kvb_trace_header h = header_of(seed % MODELS);
-        legal_trace_make(&t, seed);
+        legal_trace_begin(&t, seed);
         memset(&c, 0, sizeof c);
+        while (t.n < LEGAL_MAX_EVENTS) {
+            const bool nodes = t.n_pending;
+            legal_trace_next(&t);
+            const kvb_event *e = &t.events[t.n - 1].event;
+            of_nothing += e->kind == KVB_EVENT_SEQ_CP && !e->n;
+            joins += e->n && e->kind == KVB_EVENT_SEQ_CP && c.furthest[place(e->dst)];
+            refused += e->kind == KVB_EVENT_REFUSED;
+            reordered += e->kind == KVB_EVENT_REORDER;
+            beside += nodes && e->kind != KVB_EVENT_PROPOSE && e->kind != KVB_EVENT_COMMIT;
+            count_tokens(&c, &t, e);
+            count_change(&c, e);
+            count_up(&c, &t);
+        }
         trace_write(tests_path("r.jsonl"), &h, &t.events[0].event, sizeof t.events[0], t.n);
         kvb_trace *got = trace_load(tests_path("r.jsonl"));
         assert_models_equal(&got->header.model, &h.model);
         assert_int_equal(got->n_events, t.n);
         for (uint32_t i = 0; i < t.n; i++) {
             kvb_event want = t.events[i].event;
-            of_nothing += want.kind == KVB_EVENT_SEQ_CP && !want.n;
-            joins += want.n && want.kind == KVB_EVENT_SEQ_CP && c.furthest[place(want.dst)];
             /* Only seq_rm, seq_keep and seq_cp have ranges; in other lines p1 is the end. */
             kvb_event_kind kind = want.kind == KVB_EVENT_REFUSED ? want.call : want.kind;
             want.p1 = kind == KVB_EVENT_SEQ_CP || kind == KVB_EVENT_SEQ_RM ? want.p1 : KVB_TRACE_POS_END;
-            refused += want.kind == KVB_EVENT_REFUSED;
-            reordered += want.kind == KVB_EVENT_REORDER;
-            beside += c.n_pending && want.kind != KVB_EVENT_PROPOSE && want.kind != KVB_EVENT_COMMIT;
             assert_events_equal(&got->events[i], &want);
             assert_int_equal(got->events[i].line, i + 2);
-            count_tokens(&c, &want);
-            count_change(&c, &want);
-            count_up(&c);
         }
         assert_int_equal(got->needs.tokens, t.tokens);
         assert_int_equal(got->needs.tokens, c.needs.tokens);
