@@ -3,6 +3,7 @@
 #include "ci/tests/tests.h"
 #include "ci/tests/caches/rig.h"
 #include "caches/call.h"
+#include "caches/pools/codec/codec.h"
 #include "caches/store.h"
 
 /*
@@ -394,6 +395,46 @@ TEST(test_9_latent)
             assert_true(held >= k_bytes && held < k_bytes * 5 / 4);
         }
         rig_close(&r);
+    }
+}
+
+/* Each pool of a cache gets the magnitudes of its own layer and side. */
+TEST(test_9_head_scales)
+{
+    static const float k_of[3][2] = {{1, 2}, {3, 4}, {5, 6}}, v_of[3][2] = {{70, 60}, {50, 40}, {30, 20}};
+    static const float *const k_amax[] = {k_of[0], k_of[1], k_of[2]}, *const v_amax[] = {v_of[0], v_of[1], v_of[2]};
+    static const float rows[2 * 128];
+    static const kvb_group group = {.heads = 2, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 1};
+    const kvb_model model = {.n_layers = 3, .n_groups = 2, .group_of = {1, 0, 1}, .groups = {group, group}};
+    const uint32_t position = 0;
+    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {
+        const kvb_format *f = (*p)->format;
+        kvb_allocator a = {0};
+        const kvb_cache_options options = {.capacity = 4,
+                                           .seq_capacity = 4,
+                                           .max_seqs = 1,
+                                           .min_chunk = 4,
+                                           .k_pool = *p,
+                                           .v_pool = *p,
+                                           .k_amax = k_amax,
+                                           .v_amax = v_amax,
+                                           .allocator = &a};
+        kvb_cache *c;
+        kvb_attend_spec spec;
+        char why[160];
+        if (!f->head_scale)
+            continue;
+        assert_int_equal(kvb_cache_open(&kvb_cache_contiguous, &model, &options, &c, why, sizeof why), 0);
+        assert_int_equal(kvb_cache_begin_step(c, NULL, 1), 0);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            assert_int_equal(kvb_cache_update_and_fetch(c, layer, &position, rows, rows, 1, &spec), 0);
+            for (uint32_t h = 0; h < 2; h++) {
+                float k = kvb_head_scale(f, k_amax[layer], 2, h), v = kvb_head_scale(f, v_amax[layer], 2, h);
+                assert_true(spec.k.head_scales[h] == k && spec.v.head_scales[h] == v && k != v);
+            }
+        }
+        kvb_cache_close(c);
+        assert_int_equal(a.current_bytes, 0);
     }
 }
 
