@@ -6,8 +6,7 @@
 
 so=$TMPDIR/uneven.so
 r=$TMPDIR/r.jsonl
-ok "a plug-in whose sums depend on the number of threads builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC \
-    -fvisibility=hidden -Ikernels ci/tests/cli/plugins/uneven.c -o "$so" -lm
+ok "a plug-in whose sums depend on the number of threads builds" plugin uneven "$so"
 
 run() { # run OPTION…: all kernels but the witness, with one thread and with two
     expect_exit 0 "$*" "$KVBENCH" run --set no-witness --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \

@@ -32,13 +32,7 @@ if [ $amx = 1 ]; then
     KVB_TEST_LEVELS=amx ok "test_attend by tiles" "$emulated/test_attend"
 fi
 
-# Rows of 128 channels, which the groups of every format divide; a block and a tail.
-cat >"$TMPDIR/small.jsonl" <<'TRACE'
-{"kvbench_trace":1,"name":"small","source":"by hand","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":8,"kv_cache.kv_heads":2,"kv_cache.k_dim":128,"kv_cache.v_dim":128},"values":{"profile":"llama","seed":1}}
-{"prefill":{"seq":0,"from":0,"n":150}}
-{"step":{"pos":[150],"seq":[0]}}
-{"step":{"pos":[151],"seq":[0]}}
-TRACE
+small_trace 8 >"$TMPDIR/small.jsonl" # a block and a tail
 judge() { # level, words: by the program that emulates
     local level=$1
     shift

@@ -5,8 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 so=$TMPDIR/seldom.so
-ok "the plug-in of kernels that are seldom wrong builds" gcc -std=c11 -O2 -Wall -Wextra -Werror -shared -fPIC \
-    -fvisibility=hidden -Ikernels ci/tests/cli/plugins/seldom.c -o "$so" -lm
+ok "the plug-in of kernels that are seldom wrong builds" plugin seldom "$so"
 
 # seldom KERNEL WORKLOAD PAIRS OPINIONS REASON: the run fails, and the reason matches.
 seldom() {

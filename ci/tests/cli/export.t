@@ -112,8 +112,7 @@ fi
 run=("$KVBENCH" run --workload plain-decode --cache seq --set no-null --set sample-ms=5)
 ok "a run with --junit" "${run[@]}" --pool f32 --kernel reference -o "$TMPDIR/r.jsonl" --junit "$TMPDIR/r.xml"
 ok "  tells what its records tell" junit_told "$TMPDIR/r.xml" "$TMPDIR/r.jsonl"
-ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
+ok "the plug-in of crimes builds" plugin crimes "$TMPDIR/crimes.so"
 crimes=(--plugin "$TMPDIR/crimes.so" --pool f32 --kernel crime-none --kernel crime-segfault --kernel crime-scaled)
 expect_exit 1 "a run that fails" "${run[@]}" "${crimes[@]}" -o "$TMPDIR/c.jsonl" --junit "$TMPDIR/r.xml"
 holds "  and ends with what failed" '^crash plain-decode/seq/f32/crime-segfault/1/double: SIGSEGV'

@@ -8,8 +8,7 @@
 odd=$TMPDIR/"it's odd"
 mkdir -p "$odd"
 so=$odd/'my $crimes.so'
-ok "a plug-in of a file name for shells" gcc -std=c11 -O1 -g -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+ok "a plug-in of a file name for shells" plugin crimes "$so" -g
 trace=$odd/$'tab\tand @profile.jsonl'
 cp workloads/recorded/agent-fork.jsonl "$trace"
 cp workloads/recorded/agent-fork.safetensors "$odd"

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 
 so=$TMPDIR/foreign.so
-built() { gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels ci/tests/cli/plugins/foreign.c -o "$so" -lm "$@"; }
+built() { plugin foreign "$so" "$@"; }
 run=("$KVBENCH" run --check --set no-witness)
 foreign=("${run[@]}" --plugin "$so" --kernel 'foreign-*' --workload plain-decode --cache contiguous --pool f32)
 

@@ -43,8 +43,7 @@ expect_exit 2 "a name that nobody has is answered with both kinds" "${run[@]}" -
 holds "  the nearest first" "did you mean .scan.\? known: .*flash, .*scan-reference, scan$" "$err"
 
 so=$TMPDIR/scans.so
-ok "a plug-in of scan kernels builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/scans.c -o "$so" -lm
+ok "a plug-in of scan kernels builds" plugin scans "$so"
 expect_exit 1 "a run over it ends with 1" "$KVBENCH" run --plugin "$so" --kernel 'scan-[!rm]*' --kernel 'scan-r[!e]*' \
     --kernel scan-remembers --workload state-fork --cache seq --pool f32 --set no-witness --set no-machine --set sample-ms=1 --set no-null \
     --set oversubscribe -o "$f"

@@ -22,13 +22,7 @@ for level in "${levels[@]}"; do
     fi
 done
 
-# Rows of 128 channels, which the groups of every format divide; few, for the sake of time.
-cat >"$TMPDIR/small.jsonl" <<'TRACE'
-{"kvbench_trace":1,"name":"small","source":"by hand","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":4,"kv_cache.kv_heads":2,"kv_cache.k_dim":128,"kv_cache.v_dim":128},"values":{"profile":"llama","seed":1}}
-{"prefill":{"seq":0,"from":0,"n":150}}
-{"step":{"pos":[150],"seq":[0]}}
-{"step":{"pos":[151],"seq":[0]}}
-TRACE
+small_trace 4 >"$TMPDIR/small.jsonl" # a block and a tail
 
 began=$SECONDS
 quick=(--check --set no-witness --set oracle-pairs="$ORACLE_PAIRS" ${sanitized:+--timeout 1200})

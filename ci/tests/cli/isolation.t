@@ -5,8 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 so=$TMPDIR/crimes.so
-ok "the plug-in of crimes builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+ok "the plug-in of crimes builds" plugin crimes "$so"
 crimes=("$KVBENCH" run --plugin "$so" --kernel 'crime-*' --workload plain-decode --cache contiguous --pool f32 --timeout 2
     --format csv)
 expect_exit 1 "a run over it ends with 1" "${crimes[@]}" -o "$TMPDIR/crimes.jsonl"

@@ -4,8 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 so=$TMPDIR/picky.so
-ok "a plug-in of picky kernels builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/picky.c -o "$so"
+ok "a plug-in of picky kernels builds" plugin picky "$so"
 
 # Rows of these kernels only, without the padding: others may come.
 these() {

@@ -10,8 +10,7 @@ expect_exit 0 "a run" "${run[@]}" --workload agent-fork --cache slab --set sampl
 holds "  prints the smallest difference that it can resolve" '^smallest difference this run can resolve: ([0-9.]+ %|unknown) \([0-9]+ null comparisons?\)'
 
 so=$TMPDIR/crimes.so
-ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+ok "the plug-in of crimes builds" plugin crimes "$so"
 expect_exit 0 "a kernel that is slower in the second process" env KVB_FIRST="$TMPDIR/first" "${run[@]}" --plugin "$so" --kernel second-slower \
     --set sample-ms=100 -o "$TMPDIR/second.jsonl"
 ok "  differs from itself" python3 -c 'import json, sys

@@ -5,8 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 so=$TMPDIR/hidden.so
-ok "the plug-in builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/hidden.c -o "$so" -lm
+ok "the plug-in builds" plugin hidden "$so"
 run=("$KVBENCH" run --plugin "$so" --plugin "$BUILD/example-plugin/pages.so")
 
 # fails KERNEL SIDE CELLS OPTION…: no combination passes, each for this reason.

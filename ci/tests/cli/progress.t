@@ -5,8 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 so=$TMPDIR/crimes.so
-ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$so" -lm
+ok "the plug-in of crimes builds" plugin crimes "$so"
 # one combination that passes, one that crashes, one that hangs
 run=("$KVBENCH" run --set no-witness --plugin "$so" --kernel crime-none --kernel crime-segfault --kernel crime-hang --workload plain-decode
     --cache contiguous --pool f32 --set sample-ms=1 --set no-null)

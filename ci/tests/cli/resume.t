@@ -99,8 +99,7 @@ expect_exit 0 "another is killed three times and gone on with" "${judge[@]}" --j
 ok "  its records are those of the first, to the byte" cmp <(tail -n +2 "$TMPDIR/judged.jsonl") <(tail -n +2 "$TMPDIR/j.jsonl")
 
 # ---- failures are kept too
-ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
+ok "the plug-in of crimes builds" plugin crimes "$TMPDIR/crimes.so"
 crime=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --kernel crime-segfault --kernel reference --workload plain-decode
     --cache contiguous --cache seq --cache slab --pool f32 --set sample-ms=150 --set no-null)
 killed_at 3 KILL "$TMPDIR/c.jsonl.tmp" "${crime[@]}" -o "$TMPDIR/c.jsonl"

@@ -114,8 +114,7 @@ cat >>"$TMPDIR/dies.jsonl" <<'EOF'
 {"save":{"slot":0}}
 {"step":{"pos":[8],"seq":[0]}}
 EOF
-ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels ci/tests/cli/plugins/crimes.c \
-    -o "$TMPDIR/crimes.so" -lm
+ok "the plug-in of crimes builds" plugin crimes "$TMPDIR/crimes.so"
 expect_exit 1 "children that die" env TMPDIR="$TMPDIR/killed" "$KVBENCH" run --check --workload "$TMPDIR/dies.jsonl" --pool f32 \
     --cache seq --plugin "$TMPDIR/crimes.so" --kernel crime-segfault --kernel crime-hang --timeout 1 -o "$TMPDIR/dies.out"
 for end in crash timeout; do

@@ -67,8 +67,7 @@ assert {r["pool_k"] for r in timed} == {"f16", "q8_0", "q4_0"}
 PY
 
 # A kernel that takes sink logits and a softcap, and looks at neither: it is right where a run has none.
-ok "a kernel without softcap and sinks builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
-    ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
+ok "a kernel without softcap and sinks builds" plugin crimes "$TMPDIR/crimes.so"
 wrong=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --workload agent-fork --workload beam-search --cache seq --cache paged --pool f32
     --kernel crime-none --set no-witness --check)
 ok "  passes in the product" "${wrong[@]}" --product

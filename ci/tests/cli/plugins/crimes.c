@@ -324,68 +324,46 @@ static void arithmetic_steps(const kvb_problem *p, kvb_arithmetic *a)
     a->sums.step = 1.0 / 32;
 }
 
-#define KERNEL(id, text, how, what) KERNEL_SCRATCH(id, text, how, NULL, what)
-#define KERNEL_SCRATCH(id, text, how, room, what)                                                                      \
-    static const kvb_kernel id = {.name = text,                                                                        \
-                                  .summary = "for tests",                                                              \
-                                  .masks = KVB_MASKS_ALL,                                                              \
-                                  .supports = supports,                                                                \
-                                  .scratch_bytes = room,                                                               \
-                                  .arithmetic = how,                                                                   \
-                                  .attend = what}
-
-KERNEL(k_honest, "crime-none", arithmetic, honest);
-KERNEL(k_segfault, "crime-segfault", arithmetic, segfault);
-KERNEL(k_hang, "crime-hang", arithmetic, hang);
-KERNEL(k_second, "second-slower", arithmetic, second);
-KERNEL(k_leave, "crime-exit", arithmetic, leave);
-KERNEL(k_unwritten, "crime-unwritten", arithmetic, unwritten);
-KERNEL(k_scaled, "crime-scaled", arithmetic, scaled);
-KERNEL(k_half, "crime-half", arithmetic, half);
-KERNEL(k_coarse, "crime-undeclared", arithmetic, coarse);
-KERNEL(k_declared, "crime-declared", arithmetic_bf16, coarse);
-KERNEL(k_steps, "crime-steps", arithmetic_steps, in_steps);
-KERNEL(k_neighbour, "crime-neighbour", arithmetic_steps, neighbour);
-KERNEL(k_gives_up, "crime-error", arithmetic, gives_up);
-KERNEL(k_overrun, "crime-overrun", arithmetic, overrun);
-KERNEL(k_underrun, "crime-underrun", arithmetic, underrun);
-KERNEL_SCRATCH(k_scratch, "crime-scratch", arithmetic, scratch_some, scratch_overrun);
-KERNEL(k_forgotten, "crime-forgotten", arithmetic, scratch_forgotten);
-KERNEL(k_five, "crime-five", arithmetic, gives_five);
-KERNEL(k_slack, "crime-slack", arithmetic, slack);
-KERNEL(k_overread, "crime-overread", arithmetic, overread);
-KERNEL(k_malloc, "crime-malloc", arithmetic, allocates);
-KERNEL(k_prints, "crime-printf", arithmetic, prints);
-KERNEL(k_wrong_twice, "crime-wrong-twice", arithmetic, wrong_twice);
-KERNEL(k_write_input, "crime-write-input", arithmetic, write_input);
-KERNEL(k_write_rows, "crime-write-rows", arithmetic, write_rows);
-KERNEL(k_partial_lse, "crime-partial-lse", arithmetic, partial_lse);
-static const kvb_kernel k_no_answer = {.name = "crime-supports",
-                                       .summary = "for tests",
-                                       .masks = KVB_MASKS_ALL,
-                                       .supports = no_answer,
-                                       .arithmetic = arithmetic,
-                                       .attend = honest};
-static const kvb_kernel k_other_q = {.name = "crime-other-q",
-                                     .summary = "for tests",
-                                     .masks = KVB_MASKS_ALL,
-                                     .supports = supports,
-                                     .arithmetic = arithmetic,
-                                     .attend = honest,
-                                     .round_query = other_q};
-static const kvb_kernel k_no_q = {.name = "crime-no-q",
-                                  .summary = "for tests",
-                                  .masks = KVB_MASKS_ALL,
-                                  .supports = supports,
-                                  .arithmetic = arithmetic,
-                                  .attend = honest,
-                                  .round_query = no_q};
+#define CRIME(text, how, what, ...)                                                                                    \
+    &(const kvb_kernel)                                                                                                \
+    {                                                                                                                  \
+        .name = text, .summary = "for tests", .masks = KVB_MASKS_ALL, .supports = supports, .arithmetic = how,         \
+        .attend = what, __VA_ARGS__                                                                                    \
+    }
 
 static const kvb_kernel *const kernels[] = {
-    &k_honest,    &k_segfault, &k_hang,    &k_leave,       &k_unwritten,   &k_scaled,     &k_half,        &k_coarse,
-    &k_declared,  &k_gives_up, &k_overrun, &k_underrun,    &k_scratch,     &k_slack,      &k_overread,    &k_malloc,
-    &k_forgotten, &k_five,     &k_prints,  &k_wrong_twice, &k_write_input, &k_write_rows, &k_partial_lse, &k_no_answer,
-    &k_other_q,   &k_no_q,     &k_steps,   &k_neighbour,   &k_second,      NULL};
+    CRIME("crime-none", arithmetic, honest),
+    CRIME("crime-segfault", arithmetic, segfault),
+    CRIME("crime-hang", arithmetic, hang),
+    CRIME("crime-exit", arithmetic, leave),
+    CRIME("crime-unwritten", arithmetic, unwritten),
+    CRIME("crime-scaled", arithmetic, scaled),
+    CRIME("crime-half", arithmetic, half),
+    CRIME("crime-undeclared", arithmetic, coarse),
+    CRIME("crime-declared", arithmetic_bf16, coarse),
+    CRIME("crime-error", arithmetic, gives_up),
+    CRIME("crime-overrun", arithmetic, overrun),
+    CRIME("crime-underrun", arithmetic, underrun),
+    CRIME("crime-scratch", arithmetic, scratch_overrun, .scratch_bytes = scratch_some),
+    CRIME("crime-slack", arithmetic, slack),
+    CRIME("crime-overread", arithmetic, overread),
+    CRIME("crime-malloc", arithmetic, allocates),
+    CRIME("crime-forgotten", arithmetic, scratch_forgotten),
+    CRIME("crime-five", arithmetic, gives_five),
+    CRIME("crime-printf", arithmetic, prints),
+    CRIME("crime-wrong-twice", arithmetic, wrong_twice),
+    CRIME("crime-write-input", arithmetic, write_input),
+    CRIME("crime-write-rows", arithmetic, write_rows),
+    CRIME("crime-partial-lse", arithmetic, partial_lse),
+    &(const kvb_kernel){"crime-supports", .summary = "for tests", .masks = KVB_MASKS_ALL, .supports = no_answer,
+                        .arithmetic = arithmetic, .attend = honest},
+    CRIME("crime-other-q", arithmetic, honest, .round_query = other_q),
+    CRIME("crime-no-q", arithmetic, honest, .round_query = no_q),
+    CRIME("crime-steps", arithmetic_steps, in_steps),
+    CRIME("crime-neighbour", arithmetic_steps, neighbour),
+    CRIME("second-slower", arithmetic, second),
+    NULL,
+};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "crimes", .kernels = kernels};

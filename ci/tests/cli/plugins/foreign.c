@@ -91,34 +91,29 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     *a = (kvb_arithmetic){.dot_chain = p->k_dim, .cell_chain = p->n_cells, .exp_error = 0x1p-23, .exp_floor = 0x1p-126};
 }
 
-#define KERNEL(id, text, bits, what, ...)                                                                              \
-    static const kvb_kernel id = {.name = text,                                                                        \
-                                  .summary = "for tests",                                                              \
-                                  .flags = bits,                                                                       \
-                                  .masks = KVB_MASKS_ALL,                                                              \
-                                  .available = available,                                                              \
-                                  .supports = supports,                                                                \
-                                  .arithmetic = arithmetic,                                                            \
-                                  .attend = what,                                                                      \
-                                  .tolerance = {__VA_ARGS__}}
+#define KERNEL(text, bits, what, ...)                                                                                  \
+    &(const kvb_kernel)                                                                                                \
+    {                                                                                                                  \
+        .name = text, .summary = "for tests", .flags = bits, .masks = KVB_MASKS_ALL, .available = available,           \
+        .supports = supports, .arithmetic = arithmetic, .attend = what, .tolerance = {                                 \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
 
 #define FOREIGN KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE
 #define RULE    KVB_TOLERANCE_NMSE, 5e-4, 0, "a test"
-KERNEL(k_right, "foreign-right", FOREIGN, right, RULE);
-KERNEL(k_near, "foreign-near", FOREIGN, near, RULE);
-KERNEL(k_far, "foreign-far", FOREIGN, far, RULE);
-KERNEL(k_close, "foreign-close", FOREIGN, near, KVB_TOLERANCE_CLOSE, 1e-3, 1e-2, "a test");
-KERNEL(k_bound, "foreign-bound", FOREIGN, near, .kind = KVB_TOLERANCE_NONE);
-KERNEL(k_tame, "foreign-tame", KVB_KERNEL_NO_LSE, right, .kind = KVB_TOLERANCE_NONE);
+static const kvb_kernel *const kernels[] = {
+    KERNEL("foreign-right", FOREIGN, right, RULE),
+    KERNEL("foreign-near", FOREIGN, near, RULE),
+    KERNEL("foreign-far", FOREIGN, far, RULE),
+    KERNEL("foreign-close", FOREIGN, near, KVB_TOLERANCE_CLOSE, 1e-3, 1e-2, "a test"),
+    KERNEL("foreign-bound", FOREIGN, near, .kind = KVB_TOLERANCE_NONE),
+    KERNEL("foreign-tame", KVB_KERNEL_NO_LSE, right, .kind = KVB_TOLERANCE_NONE),
 #ifdef RULE_OF_TAME
-KERNEL(k_no_rule, "foreign-no-rule", KVB_KERNEL_NO_LSE, right, RULE);
+    KERNEL("foreign-no-rule", KVB_KERNEL_NO_LSE, right, RULE),
 #endif
-
-static const kvb_kernel *const kernels[] = {&k_right,   &k_near, &k_far, &k_close, &k_bound, &k_tame,
-#ifdef RULE_OF_TAME
-                                            &k_no_rule,
-#endif
-                                            NULL};
+    NULL,
+};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "foreign", .kernels = kernels};

@@ -114,16 +114,15 @@ static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
 
 /* arithmetic() declares plain loops. */
 #define KERNEL(NAME)                                                                                                   \
+    &(const kvb_kernel)                                                                                                \
     {                                                                                                                  \
         .name = "scan-" #NAME, .summary = #NAME, .scan = &(const kvb_scan_face)                                        \
         {                                                                                                              \
             .supports = supports, .scratch_bytes = scratch_bytes, .scan = NAME                                         \
         }                                                                                                              \
     }
-static const kvb_kernel all[] = {KERNEL(right), KERNEL(remembers), KERNEL(unwritten),
-                                 KERNEL(input), KERNEL(overrun),   KERNEL(allocates),
-                                 KERNEL(error), KERNEL(infinite),  KERNEL(moody)};
-static const kvb_kernel *const kernels[] = {&all[0], &all[1], &all[2], &all[3], &all[4],
-                                            &all[5], &all[6], &all[7], &all[8], NULL};
+static const kvb_kernel *const kernels[] = {
+    KERNEL(right),     KERNEL(remembers), KERNEL(unwritten), KERNEL(input), KERNEL(overrun),
+    KERNEL(allocates), KERNEL(error),     KERNEL(infinite),  KERNEL(moody), NULL};
 KVB_PLUGIN_EXPORT const kvb_plugin_v1 kvb_plugin = {
     .abi_version = KVB_ABI_VERSION, .name = "scans", .kernels = kernels};

@@ -132,21 +132,15 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     *a = (kvb_arithmetic){.dot_chain = p->k_dim, .cell_chain = p->n_cells, .exp_error = 0x1p-50};
 }
 
-#define KERNEL(id, text, what)                                                                                         \
-    static const kvb_kernel id = {.name = text,                                                                        \
-                                  .summary = "for tests",                                                              \
-                                  .masks = KVB_MASKS_ALL,                                                              \
-                                  .supports = supports,                                                                \
-                                  .arithmetic = arithmetic,                                                            \
-                                  .attend = what}
-
-KERNEL(k_one_nan, "seldom-nan", one_nan);
-KERNEL(k_keeps, "seldom-keeps", keeps);
-KERNEL(k_layer, "seldom-layer", second_layer);
-KERNEL(k_thread, "seldom-thread", second_thread);
-KERNEL(k_pass, "seldom-pass", second_pass);
-
-static const kvb_kernel *const kernels[] = {&k_one_nan, &k_keeps, &k_layer, &k_thread, &k_pass, NULL};
+#define KERNEL(text, what)                                                                                             \
+    &(const kvb_kernel)                                                                                                \
+    {                                                                                                                  \
+        .name = text, .summary = "for tests", .masks = KVB_MASKS_ALL, .supports = supports, .arithmetic = arithmetic,  \
+        .attend = what                                                                                                 \
+    }
+static const kvb_kernel *const kernels[] = {
+    KERNEL("seldom-nan", one_nan),          KERNEL("seldom-keeps", keeps),      KERNEL("seldom-layer", second_layer),
+    KERNEL("seldom-thread", second_thread), KERNEL("seldom-pass", second_pass), NULL};
 
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "seldom", .kernels = kernels};

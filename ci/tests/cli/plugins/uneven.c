@@ -98,24 +98,13 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
                           .exp_floor = 0x1p-126};
 }
 
-static const kvb_kernel uneven = {.name = "uneven",
-                                  .summary = "for tests",
-                                  .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-                                  .supports = supports,
-                                  .arithmetic = arithmetic,
-                                  .attend = attend};
-static const kvb_kernel breaking = {.name = "breaking",
-                                    .summary = "for tests",
-                                    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-                                    .supports = supports,
-                                    .arithmetic = arithmetic,
-                                    .attend = attend_breaking};
-static const kvb_kernel counting = {.name = "counting",
-                                    .summary = "for tests",
-                                    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-                                    .supports = supports,
-                                    .arithmetic = arithmetic,
-                                    .attend = attend_counting};
-static const kvb_kernel *const kernels[] = {&uneven, &breaking, &counting, NULL};
+#define KERNEL(text, what)                                                                                             \
+    &(const kvb_kernel)                                                                                                \
+    {                                                                                                                  \
+        .name = text, .summary = "for tests", .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),  \
+        .supports = supports, .arithmetic = arithmetic, .attend = what                                                 \
+    }
+static const kvb_kernel *const kernels[] = {KERNEL("uneven", attend), KERNEL("breaking", attend_breaking),
+                                            KERNEL("counting", attend_counting), NULL};
 KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "uneven", .kernels = kernels};
