@@ -426,8 +426,7 @@ static int attention_judge(bench *x)
             continue;
         }
         const bool glanced = u->glanced && u->glanced[i];
-        error =
-            kvb_single_judge(single, i, 0, group, glanced, &diff, x->exact, NULL, x->why, x->why_bytes);
+        error = kvb_single_judge(single, i, 0, group, glanced, &diff, x->exact, NULL, x->why, x->why_bytes);
         const size_t n = (size_t)group * s->v_dim;
         const taken row = {.query = u->queries[i],
                            .head = u->head * group,

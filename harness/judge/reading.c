@@ -309,7 +309,8 @@ static const char *layout_word(uint32_t i)
 static const char *format_word(uint32_t i)
 {
     const kvb_codec *c = &kvb_codecs[i];
-    const bool one = c->name && c->block == 1 && !kvb_codec_bytes(c, 256, KVB_SCALES) && !kvb_codec_bytes(c, 256, KVB_ZEROS);
+    const bool one =
+        c->name && c->block == 1 && !kvb_codec_bytes(c, 256, KVB_SCALES) && !kvb_codec_bytes(c, 256, KVB_ZEROS);
     return !c->name || one ? c->name : "";
 }
 

@@ -174,8 +174,8 @@ static bool files_fail(const files *f, const judge *j, const spoilt *c, double *
         assert_int_equal(c->kernel->round_query(&c->at->call.args.problem, &c->at->call.args.k, row % HEADS,
                                                 q + row * DIM, rounded + row * DIM),
                          0);
-    int error = kvb_safetensors_write(tests_path("outputs.safetensors"), list, c->kernel->round_query ? 3 : 2, NULL, why,
-                                      sizeof why);
+    int error = kvb_safetensors_write(tests_path("outputs.safetensors"), list, c->kernel->round_query ? 3 : 2, NULL,
+                                      why, sizeof why);
     error = error ? error
                   : kvb_recordings_open(tests_path("outputs.safetensors"), tests_path("inputs.safetensors"), said,
                                         sizeof said / sizeof *said, &all, why, sizeof why);

@@ -11,7 +11,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 
-static uint64_t walked; /* bytes of the rows read so far, by each query head */
+static uint64_t walked;  /* bytes of the rows read so far, by each query head */
 static uint32_t sharing; /* query heads of a KV head in this call */
 
 static int attend(const kvb_attend *args)
