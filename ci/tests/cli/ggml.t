@@ -39,7 +39,7 @@ holds "  by name" "kernel 'foreign-no-rule' has no flag KVB_KERNEL_FOREIGN" "$er
 # A library made of the names that the plug-in looks for, but one.
 plugin=(--plugin "$BUILD/plugins/ggml.so")
 ggml=("${run[@]}" "${plugin[@]}" --kernel 'ggml*')
-names=$(sed -n 's/^    FUNCTION(\(.*\)),$/ggml_\1/p' kernels/ggml/ggml.c | grep -vE '_set_n_threads|threadpool(_new|_free)?$')
+names=$(sed -n 's/^    X([^,]*, \([a-z0-9_]*\), .*/ggml_\1/p' kernels/ggml/ggml.c | grep -vE '_set_n_threads|threadpool(_new|_free)?$')
 made() { # NAME LEFT OUT: a folder with that library
     mkdir -p "$TMPDIR/$1"
     echo "$names" | grep -vx "$2" | sed 's/.*/const char *&(void) { return 0; }/; s/ggml_version(void) { return 0/ggml_version(void) { return "0.1"/' >"$TMPDIR/$1/all.c"
