@@ -92,6 +92,9 @@ TEST(test_mistakes)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tests_refused(load(cases[i].text, why), -EINVAL, why, cases[i].why);
     }
+    char text[700]; /* a pattern that is too long */
+    snprintf(text, sizeof text, "{\"kvbench_thresholds\": 1, \"patterns\": [{\"match\": \"%0600d\"}]}", 0);
+    assert_int_equal(load(text, why), -EINVAL);
     assert_int_equal(kvb_thresholds_load("/nowhere.json", &thresholds, why, sizeof why), -ENOENT);
     assert_string_equal(why, "/nowhere.json: No such file or directory");
 }
