@@ -395,17 +395,17 @@ static int team_start(const kvb_team *team, uint32_t at)
  * valid until the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
 static int engine_begin(const kvb_team *team, ggml_context **context, ggml_handle *backend)
 {
-    const size_t bytes =
-        2 * ENGINE_NODES * api.tensor_overhead() + api.graph_overhead_custom(ENGINE_NODES, false) + 4096;
     uint32_t at = 0;
     int error = team->n > GGML_CPUS ? -EINVAL : 0;
-    if (mine.process != getpid()) {
+    if (mine.process != getpid())
         memset(&mine, 0, sizeof mine); /* after a fork: a parent's objects stay the parent's */
+    if (!mine.context && !error) {
+        const size_t bytes =
+            2 * ENGINE_NODES * api.tensor_overhead() + api.graph_overhead_custom(ENGINE_NODES, false) + 4096;
         mine.process = getpid();
         mine.context = api.init((ggml_init_params){.mem_size = bytes, .no_alloc = true});
+        error = mine.context ? 0 : -ENOMEM;
     }
-    if (!mine.context && !error)
-        error = -ENOMEM;
     while (at < TEAMS && mine.team[at].n != team->n)
         at++;
     if (at == TEAMS && !error) {
