@@ -2,7 +2,6 @@
 /* Each token's parent, the choice of lanes, exact values for second opinions, and the lanes' way through the calls. */
 #include "oracle/descent.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
