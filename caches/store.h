@@ -118,8 +118,8 @@ typedef struct kvb_store {
      * the step holds it. Cell c of the pools is front->cells + c in the mask, and c in plan->cells. NULL: none. */
     const struct kvb_front *front, *front_next;
     size_t frozen_bytes; /* of the fronts that the policy holds */
-    /* Only kvb_state_policy uses them: its cells are state slots. from[t], to[t]: where fed token t of the STEP or PROPOSE
-     * in force reads and writes its state (kernels/scan.h). */
+    /* from[t], to[t]: where fed token t of the STEP or PROPOSE in force reads and writes its state (kernels/scan.h).
+     * Only kvb_state_policy has them: its cells are state slots. */
     const uint32_t *from, *to;
     uint32_t slots_taken; /* largest slot + 1 that the one being prepared takes */
     kvb_move *moves;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side of a store: its pools, and its share of control calls. Not for policies. */
+/* The host: a cache, and its stores' pools and shares of control calls. Not for policies. */
 #ifndef KVB_STORE_HOST_H
 #define KVB_STORE_HOST_H
 

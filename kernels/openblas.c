@@ -200,8 +200,7 @@ static void scores_multiply(const tile *tl, kvb_run run)
     const int n = (int)(run.end - run.begin), dim = (int)p->k_dim, q_ld = tl->by_tok ? dim * (int)p->n_heads : dim;
     float *s = tl->scores + run.begin;
 
-    if (tl->rows ==
-        1) /* from zeros, with beta 1: s may hold NaN, and not every sgemv takes beta 0 as "do not read y" */
+    if (tl->rows == 1) /* beta is 1: s may hold NaN, and not every sgemv takes beta 0 as "do not read y" */
         memset(s, 0, (size_t)n * sizeof *s);
     product_begin();
     if (tl->rows == 1)

@@ -172,9 +172,9 @@ static fit fit_largest(const kvb_codec *codec, const group *g)
 }
 
 /*
- * Codes count steps from the least element. int8-asym: uniform quantisation, as int8. KIVI (Liu et al., arXiv 2402.02750, section 3.2 and algorithm
- * 1): a group is 32 channels of one token (-v), or one channel of 32 tokens (-k); rows come in as residual cells held them,
- * rounded to f16.
+ * Codes count steps from the least element. int8-asym: uniform quantisation, as int8. KIVI (Liu et al., arXiv
+ * 2402.02750, section 3.2 and algorithm 1): a group is 32 channels of one token (-v), or one channel of 32 tokens (-k);
+ * rows come in as residual cells held them, rounded to f16.
  */
 static fit fit_range(const kvb_codec *codec, const group *g)
 {
@@ -425,7 +425,8 @@ static uint32_t bits_get(const unsigned char *codes, uint32_t bits, uint32_t i)
 
 enum { BLOCK = 32 };
 
-/* ggml's block of 32: f16 d, f16 m, fifth bits, then nibbles, of which j and j + 16 share a byte; or bytes. */
+/* A block of ggml has 32 codes: f16 d, f16 m if it has zeros, fifth bits if codes have 5 bits, then the codes: bytes, or
+ * nibbles of which j and j + 16 share a byte. */
 static size_t block_bytes(const kvb_codec *codec)
 {
     return 2 + (codec->zeros ? 2 : 0) + 4 * (size_t)codec->bits;

@@ -13,7 +13,7 @@
  * come from a hostile file, so control characters become '?': why stays one line on any terminal. */
 __attribute__((format(printf, 4, 5))) int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...);
 
-/* A text that is being read. The first error stays; numbers and strings that are read after it are 0 and NULL. */
+/* A text that is being read. The first error stays. Reading may go on after it, but what is read then is not used. */
 typedef struct kvb_parsing {
     int error;
     char where[112]; /* text before that of an error: "header: group 3: " */

@@ -150,8 +150,8 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 #define NAME(SLOT, MEMBER)   SLOT,
 #define MEMBER(SLOT, MEMBER) [SLOT] = offsetof(kvb_event, MEMBER),
 
-/* The place of a field: arrays, in the order of kvb_event_store.block; fields of prefill and fill in place of pos, seq
- * and n, and the extra key, which fill no single member; numbers. */
+/* The place of a field. First come arrays, in the order of kvb_event_store.block; then fields that fill no single member
+ * (those of prefill and fill in place of pos, seq and n; the extra key); then numbers. */
 typedef enum slot { ARRAYS(NAME) SEQ_ID, FROM, COUNT, REUSE, NUMBERS(NAME) SLOTS } slot;
 #define N_ARRAYS (SRCS + 1)
 

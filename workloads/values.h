@@ -39,6 +39,7 @@ typedef struct kvb_profile_row kvb_profile_row; /* one row, and what it may depe
 typedef struct kvb_profile {
     const char *name;    /* gaussian, llama, … */
     const char *summary; /* one line, with the source of its shape */
+    /* Makes the row: out [dim]. */
     void (*row)(kvb_profile_row *row, float *out);
     /* Does the profile support this group of the model? NULL: always. */
     bool (*supports)(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes);

@@ -77,7 +77,8 @@ static uint32_t pages_free(const pages_store *p)
     return n;
 }
 
-/* A step gets room for all its tokens, or none. A sequence needs a new page for its next token if its last page is full. */
+/* A step gets room for all its tokens, or none. A sequence needs a new page for its next token if its last page is
+ * full. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     const pages_store *p = (const pages_store *)s;

@@ -9,9 +9,9 @@
  * A page is free when no table names it. A table names no page in which its sequence holds nothing. In a group with a
  * window or chunks each step frees, in all sequences, the pages of which no query can see any row again (kept.h).
  *
- * The pools hold the pages of `capacity` cells, and two more for each sequence that may be alive: one since its last
- * page is partly empty, one since a fork holds the page of its first new token twice. They hold fewer if the group's limits bound the
- * rows that sequences keep.
+ * The pools hold the pages of `capacity` cells, and two more for each sequence that may be alive: its last page may be
+ * partly empty, and the page in which it parted from a fork is held twice. The pools hold fewer pages if the group's
+ * limits bound the rows that sequences keep.
  *
  * paged-prefix: a prompt finds the pages that hold its first tokens (prefix.h). Pages behind a window are kept, since
  * they can be the beginning of another prompt: so all groups have the same pages.
@@ -68,6 +68,7 @@ static uint32_t page_pick(const paged_store *p)
     return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
 }
 
+/* Puts a page in an entry, for which there is room; the old page loses a reference. */
 static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
 {
     paged_count(p, page, 1);

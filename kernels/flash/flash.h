@@ -37,8 +37,8 @@ static inline uint32_t kvb_v_width(const kvb_problem *p)
     return kvb_padded(p->v_in_k && p->k_format->transform ? p->k_dim : p->v_dim);
 }
 
-/* A product's fits(): is there no reason against rows of this format, and have they a multiple of `step` channels, at most
- * `most`? If not, why gets what `products` ("products of f16") do not take. */
+/* For a product's fits(): do rows of this format have a multiple of `step` channels, at most `most`? If not, or if there
+ * is a reason against the format, why gets a text that begins with `products` ("products of f16"). reason NULL: none. */
 bool kvb_rows_fit(const kvb_format *format, const char *products, const char *reason, uint32_t step, uint32_t most,
                   uint32_t dim, char *why, size_t why_bytes);
 

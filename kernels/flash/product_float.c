@@ -146,7 +146,8 @@ static void values_sum(const kvb_flash *f, const kvb_workspace *w, const kvb_row
         f->loops->vector->sums(values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), g->sums + r);
 }
 
-/* K's rows, or the values, where they lie or as floats in a tile. Where V lies in K's rows, scores() has found them. */
+/* Multiplies K's rows, or the values, where they lie or as floats in a tile. Where V lies in K's rows, scores() has
+ * found them. */
 static inline void few_multiply(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, bool values,
                                 rows_multiply *multiply)
 {

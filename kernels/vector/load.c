@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define ANY_GROUP 0xfffffffeu /* of a list below */
+#define ANY_GROUP 0xfffffffeu /* in the list: groups of any size */
 
 /*
  * The formats that have a load: X(name, element, bits of a level, axis, group, element of scales and of zeros, then how a

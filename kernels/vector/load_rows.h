@@ -277,7 +277,7 @@ VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const
     }
 }
 
-/* Blocks of codes of 8 bits behind a head of so many bytes, its d. */
+/* Blocks of 8-bit codes. head: bytes before the codes, which hold d. */
 VEC_INLINE void ggml_bytes_row(uint32_t head, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
 {
     const uint8_t *from = r->codes;

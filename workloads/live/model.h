@@ -45,8 +45,8 @@ typedef struct kvb_live_op {
 
 void kvb_live_op_free(kvb_live_op *op);
 
-/* Of the op's step, whose plan the cache has. tok [n_fed]: vocabulary ids, positions [n_fed]; logits [n_new][vocab] of the
- * last n_new tokens. 0, -ENOMEM, or the op's error (op->why). */
+/* Computes the step that the op describes and the cache has planned. tok [n_fed]: vocabulary ids, positions [n_fed];
+ * logits [n_new][vocab] of the last n_new tokens. 0, -ENOMEM, or the op's error (op->why). */
 int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t *tok, const uint32_t *positions,
                       float *logits);
 

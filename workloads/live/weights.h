@@ -119,7 +119,7 @@ typedef struct kvb_weights {
     kvb_layer_weights *layers; /* [layers] */
     kvb_weight *tensors;       /* [n_tensors] in checkpoint order; without a tied lm head */
     size_t n_tensors;
-    float *block; /* owns all of the above */
+    float *block; /* [block_floats] of all tensors */
     size_t block_floats;
 } kvb_weights;
 

@@ -247,7 +247,8 @@ static inline void fp8_decode(const kvb_format *format, const void *codes, const
 }
 
 /*
- * Rule FP4, formats mxfp4 and nvfp4: elements e2m1 (0 0.5 1 1.5 2 3 4 6), two a byte, in groups of channels with a small scale.
+ * Rule FP4, formats mxfp4 and nvfp4: elements e2m1 (0 0.5 1 1.5 2 3 4 6), two a byte, in groups of channels with a
+ * small scale.
  * MXFP4: 32 channels, a power of two: OCP Microscaling Formats (MX) Specification v1.0, section 6.3.
  * NVFP4: 16 channels, an e4m3 scale, and one f32 for the whole tensor (here the head scale): NVIDIA, "Introducing
  * NVFP4 for efficient and accurate low-precision inference", 2025; amax / (6 * 448) as in its Transformer Engine.

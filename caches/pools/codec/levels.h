@@ -126,8 +126,8 @@ static inline uint32_t level_bits(const kvb_format *f)
     return f->elem == KVB_UINT8 ? 8 : f->elem == KVB_UINT4 ? 4 : 2;
 }
 
-/* Packs n codes, one a byte, into n * bits bits, low bits first. Reads up to a multiple of 4 codes, of 3 bits of 8 codes;
- * padding is 0. */
+/* Packs n codes, one a byte, into n * bits bits, low bits first. Reads up to a multiple of 4 codes (8 codes if bits is
+ * 3); padding is 0. */
 static inline void codes_pack(uint8_t *restrict to, const uint8_t *restrict code, uint32_t n, uint32_t bits)
 {
     if (bits == 8)
@@ -149,7 +149,7 @@ static inline void codes_pack(uint8_t *restrict to, const uint8_t *restrict code
             to[i] = (uint8_t)(code[4 * i] | code[4 * i + 1] << 2 | code[4 * i + 2] << 4 | code[4 * i + 3] << 6);
 }
 
-/* Unpacks codes. Writes up to a multiple of 4 codes, of 3 bits of 8 codes. */
+/* Unpacks codes. Writes up to a multiple of 4 codes (8 codes if bits is 3). */
 static inline void codes_unpack(uint8_t *restrict code, const uint8_t *restrict from, uint32_t n, uint32_t bits)
 {
     if (bits == 8)
