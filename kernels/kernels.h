@@ -6,6 +6,8 @@
 #include "kernels/attend.h"
 #include "kernels/scan.h"
 
+enum { KVB_REFERENCE_HEADS = 8 }; /* most query heads for which the reference kernel decodes a row once */
+
 extern const kvb_kernel kvb_kernel_reference;      /* plain scalar f32, two passes */
 extern const kvb_kernel kvb_kernel_openblas;       /* scores and output as BLAS products over f32 rows */
 extern const kvb_kernel kvb_kernel_flash;          /* one pass in vectors, each row read once for all queries */

@@ -8,21 +8,18 @@
 #include "kernels/softmax.h"
 
 /*
- * The reference kernel: plain scalar f32, written for reading. Two passes over the cells that a query sees, for all query
+ * The reference kernel: plain scalar f32, written for reading. Two passes over the cells that a query sees, for some query
  * heads of one KV head: scores and the largest of each head; then weights, their sums and the weighted sums of V rows.
  * Rows of any format are decoded one by one, each time one is needed.
- * Scratch per thread, all f32: scores [heads of a KV head][n_cells], sums [heads][v_dim], largest scores [heads], sums of
- * weights [heads], one K row [k_dim], one V row [v_dim].
+ * Scratch per thread, all f32: scores [HEADS][n_cells], sums [HEADS][v_dim], largest scores [HEADS], sums of weights
+ * [HEADS], one K row [k_dim], one V row [v_dim].
  */
 
-static uint32_t group_heads(const kvb_problem *p)
-{
-    return p->n_heads / p->n_kv_heads;
-}
+enum { HEADS = KVB_REFERENCE_HEADS };
 
 static size_t thread_floats(const kvb_problem *p)
 {
-    size_t floats = group_heads(p) * ((size_t)p->n_cells + p->v_dim + 2) + p->k_dim + p->v_dim;
+    size_t floats = HEADS * ((size_t)p->n_cells + p->v_dim + 2) + p->k_dim + p->v_dim;
     return (floats + 15) / 16 * 16; /* whole cache lines: threads share none */
 }
 
@@ -46,10 +43,11 @@ static float dot(const float *a, const float *b, uint32_t n)
     return sum;
 }
 
-static void heads_attend(const kvb_attend *args, uint32_t t, uint32_t kv_head, float *scratch)
+/* Query heads first .. first + heads - 1, at most HEADS, all of one KV head. */
+static void heads_attend(const kvb_attend *args, uint32_t t, uint32_t first, uint32_t heads, float *scratch)
 {
     const kvb_problem *p = &args->problem;
-    const uint32_t heads = group_heads(p), first = kv_head * heads;
+    const uint32_t kv_head = first / (p->n_heads / p->n_kv_heads);
     const size_t cells = p->n_cells;
     const float *q = args->q + ((size_t)t * p->n_heads + first) * p->k_dim;
     float *scores = scratch, *acc = scores + heads * cells, *max = acc + (size_t)heads * p->v_dim, *sum = max + heads;
@@ -87,16 +85,20 @@ static void heads_attend(const kvb_attend *args, uint32_t t, uint32_t kv_head, f
         kvb_row_finish(args, t, first + h, acc + (size_t)h * p->v_dim, max[h], sum[h]);
 }
 
-/* Pairs of token and KV head are dealt out one by one: under CAUSAL later tokens cost more. */
+/* Parts of the query heads of a KV head are dealt out one by one: under CAUSAL later tokens cost more. */
 static void part(void *ctx, uint32_t i, uint32_t n)
 {
     const kvb_attend *args = ctx;
     const kvb_problem *p = &args->problem;
     float *scratch = (float *)args->scratch + i * thread_floats(p);
-    size_t pairs = (size_t)p->n_tok * p->n_kv_heads;
+    const uint32_t each = p->n_heads / p->n_kv_heads, parts = (each + HEADS - 1) / HEADS;
+    const size_t all = (size_t)p->n_tok * p->n_kv_heads * parts;
 
-    for (size_t pair = i; pair < pairs; pair += n)
-        heads_attend(args, (uint32_t)(pair / p->n_kv_heads), (uint32_t)(pair % p->n_kv_heads), scratch);
+    for (size_t at = i; at < all; at += n) {
+        const uint32_t from = (uint32_t)(at % parts) * HEADS, kv_head = (uint32_t)(at / parts % p->n_kv_heads);
+        heads_attend(args, (uint32_t)(at / parts / p->n_kv_heads), kv_head * each + from,
+                     each - from < HEADS ? each - from : HEADS, scratch);
+    }
 }
 
 static int attend(const kvb_attend *args)

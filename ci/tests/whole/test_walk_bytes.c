@@ -12,11 +12,13 @@
 #include "kernels/kernels.h"
 
 static uint64_t walked;  /* bytes of the rows read so far, by each query head */
-static uint32_t sharing; /* query heads of a KV head in this call */
+static uint32_t sharing; /* query heads for which this call decodes a row once */
 
 static int attend(const kvb_attend *args)
 {
     sharing = args->problem.n_heads / args->problem.n_kv_heads;
+    assert_true(sharing <= KVB_REFERENCE_HEADS || sharing % KVB_REFERENCE_HEADS == 0);
+    sharing = sharing < KVB_REFERENCE_HEADS ? sharing : KVB_REFERENCE_HEADS;
     return kvb_kernel_reference.attend(args);
 }
 
