@@ -17,10 +17,10 @@ extern const kvb_memory_source kvb_guarded_source, kvb_plain_source, kvb_zeroed_
 /* A block that changes its size from call to call. Zero at first. */
 typedef struct kvb_buffer {
     void *block;
-    size_t room, bytes; /* that it was made with; of the current call */
+    size_t room, bytes; /* bytes that are allocated; bytes of the current call */
 } kvb_buffer;
 
-/* Gives the buffer so many bytes, which are arbitrary, and flush with the end of guarded memory. NULL: no memory. */
+/* Gives the buffer so many bytes of arbitrary content, in guarded memory flush with its end. NULL: no memory. */
 void *kvb_buffer_fit(kvb_buffer *buffer, const kvb_memory_source *source, const char *name, size_t bytes);
 void kvb_buffer_free(kvb_buffer *buffer, const kvb_memory_source *source);
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "caches/call.h"
-#include "harness/replay/guard.h"
 #include "harness/replay/verdict.h"
 #include "kernels/convert.h"
 #include "oracle/claim.h"
@@ -193,7 +192,7 @@ int kvb_scans_slots(kvb_pass *p, const kvb_scan_spec *spec)
     return 0;
 }
 
-/* In the first pass: fills slots that the call does not read with NaN, until POISON_BYTES are spent. */
+/* In the first pass, until POISON_BYTES are spent: writes NaN into slots that the call does not read. */
 static int slots_poison(kvb_pass *p, kvb_made *m)
 {
     kvb_scans *s = p->scans;
@@ -214,7 +213,7 @@ static int slots_poison(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
-/* Slots that the call may not write are unchanged; restores them. */
+/* Checks that slots are unchanged that the call may not write, and restores them. */
 static int slots_restore(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan_states *states = &p->scans->call.args.states;
@@ -299,7 +298,7 @@ static int finite_check(kvb_pass *p, uint32_t layer, const kvb_fed *fed)
     return 0;
 }
 
-/* A later pass gives the bits of the first. */
+/* Checks that a later pass gives the bits of the first. */
 static int digest_compare(kvb_pass *p, kvb_made *m)
 {
     const kvb_fed *fed = m->fed;
