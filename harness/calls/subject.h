@@ -121,10 +121,10 @@ typedef struct kvb_trial_kind {
     /* Judges outputs by the oracle. when: begins messages. */
     int (*judge)(kvb_call_trial *trial, const char *when);
     bool (*order)(kvb_call_trial *trial); /* does the kernel declare an order for this call? */
-    /* Is a row, to the bit, what the declared order gives? 1; 0 with why; -EDOM: it cannot be told; -ENOMEM. */
+    /* Is a row, to the bit, what the declared order gives? 1; 0 with why; -EDOM: unknown; -ENOMEM. */
     int (*exact)(kvb_call_trial *trial, size_t row, char *why, size_t why_bytes);
     /* Repeats a right call, or a part of it, in another way, and records differences, which fail no call. Does nothing
-     * for a way that the call does not have, or that the kernel declines. THREADS, AGAIN: the call as it is now. */
+     * for a way that the call does not have, or that the kernel declines. THREADS, AGAIN: the whole call. */
     int (*again)(kvb_call_trial *trial, kvb_same_kind way);
     int (*last)(kvb_call_trial *trial); /* a check after all others; NULL: none */
 } kvb_trial_kind;

@@ -576,6 +576,7 @@ static int block_run(lane *l, size_t first, char *why, size_t why_bytes)
     }
     return error;
 }
+
 /* ---- all combinations -------------------------------------------------------------------------------------------- */
 
 /* Runs all pairs of pools of one workload and values; `first` is their first combination. If the model does not allow a
