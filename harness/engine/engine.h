@@ -116,8 +116,8 @@ typedef struct kvb_engine_fault {
     const char *name, *summary;
     kvb_engine_verb verb;
     enum {
-        KVB_FAULT_SWALLOWED, /* the engine does not get the call, which seems to return 0 */
-        KVB_FAULT_STALE,     /* nor any but the first call */
+        KVB_FAULT_SWALLOWED, /* the engine gets no such call; each seems to return 0 */
+        KVB_FAULT_STALE,     /* the engine gets the first such call only; the others seem to return 0 */
         KVB_FAULT_SHORT,     /* one token or position less */
         KVB_FAULT_ELSEWHERE, /* a copy to the next sequence */
         KVB_FAULT_RENEWED,   /* tokens to shift are removed and decoded again */

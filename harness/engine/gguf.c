@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "harness/size/weights.h"
+#include "harness/size/model.h"
 #include "workloads/rng.h"
 
 enum { VOCAB = 128, ALIGN = 32, FFN = 64, RANK = 64, LATENT = 128, STATE = 32 };
@@ -32,10 +32,10 @@ const kvb_gguf_family kvb_gguf_families[] = {
     {0},
 };
 
-/* A size is a letter: as in size_of(): E hidden, H heads * dim, G kv heads * dim, D dim, …. layers:
- * 'a' all, 't' those that attend, 'r' those that do not, 'm' none: a tensor of the model. */
+/* A size is a letter of size_of(). layers: 'a' all, 't' those that attend, 'r' those that do not, 'm' none: a tensor of
+ * the model. */
 typedef struct tensor_row {
-    const char *arch; /* names of architectures; "": all */
+    const char *arch; /* names of architectures */
     char layers;
     const char *name;
     const char *size; /* fastest axis first, over which products are summed */
