@@ -55,8 +55,8 @@ typedef struct trial {
 typedef struct bench {
     const kvb_recorded_shape *shape;
     const unit *of;
-    trial *into; /* takes the judged rows; NULL: it is only asked whether some row is wrong or sees no cell */
-    bool wrong;
+    trial *into; /* takes the judged rows; NULL: judging ends at the first wrong row */
+    bool wrong;  /* a row is wrong, or (into NULL) sees no cell */
     char *why;
     size_t why_bytes;
     kvb_recorded_sequence sequence;

@@ -88,7 +88,7 @@ struct json_t *kvb_declaration_json(const kvb_arithmetic *attends, const kvb_sca
 /* One key of a description: "layout", "scale", …. */
 typedef struct kvb_reading_key {
     const char *name, *help;
-    size_t at; /* its member of the reading */
+    size_t at; /* offset of its member in kvb_recorded_reading */
     enum { KVB_KEY_NUMBER, KVB_KEY_COUNT, KVB_KEY_WORD, KVB_KEY_ARITHMETIC } type;
     double least; /* of a number */
     /* Word i sets the member to i + 1. Ends with NULL. words NULL: word(i) returns word i. */
