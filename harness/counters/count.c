@@ -17,9 +17,9 @@
 
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
-#define BUILT_WITH 1
+#define HAS_VALGRIND 1
 #else
-#define BUILT_WITH                      0
+#define HAS_VALGRIND                    0
 #define RUNNING_ON_VALGRIND             0
 #define CALLGRIND_START_INSTRUMENTATION (void)0
 #define CALLGRIND_TOGGLE_COLLECT        (void)0
@@ -78,7 +78,7 @@ int kvb_count_start(char **argv, const char *const *threads)
     size_t n = 0;
     if (refuse(threads))
         return KVB_EXIT_USAGE;
-    if (!BUILT_WITH)
+    if (!HAS_VALGRIND)
         return kvb_complain(
             "run", KVB_EXIT_MACHINE,
             "--count: unavailable: built without valgrind; install Debian's package valgrind and build again");
