@@ -680,8 +680,10 @@ static int check_run(void *typed, int argc, char **argv)
     if (kvb_registry_load(&c->registry, c->files.at[0], why, sizeof why))
         return kvb_refuse("%s", why);
     static kvb_model shape;
-    if (c->model_name && kvb_size_shape(c->model_name, &c->model, &shape, why, sizeof why))
+    if (c->model_name && kvb_size_shape(c->model_name, &c->model, &shape, why, sizeof why)) {
+        kvb_sized_model_free(c->model);
         return kvb_refuse("--model: %s", why);
+    }
     kvb_trace_model_set(c->model ? &shape : NULL);
     kvb_host_describe("", &c->manifest);
     int code = kvb_tuning_use("check", &tuning, &c->manifest);
