@@ -183,7 +183,7 @@ uint64_t kvb_unit_bytes(const char *word)
 
     if (strcasecmp(prefix ? word + 1 + binary : word, "B") != 0 && *word)
         return 0;
-    for (; prefix && prefix >= prefixes; prefix--)
+    for (size_t times = prefix ? (size_t)(prefix - prefixes) + 1 : 0; times > 0; times--)
         bytes *= binary ? 1024 : 1000;
     return bytes;
 }
