@@ -2,7 +2,6 @@
 #include "results/manifest.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

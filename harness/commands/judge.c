@@ -13,7 +13,6 @@
 #include "harness/machine/host.h"
 #include "harness/selection/registry.h"
 #include "results/result.h"
-#include "results/manifest.h"
 #include "workloads/files.h"
 
 typedef struct judge {

@@ -12,7 +12,6 @@
 #include "harness/size/logged.h"
 #include "harness/size/sizing.h"
 #include "harness/size/weights.h"
-#include "results/result.h"
 #include "results/table.h"
 #include "workloads/files.h"
 

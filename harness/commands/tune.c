@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench tune: measure how this machine's memory is read fastest, and keep the result. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
