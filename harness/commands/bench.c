@@ -135,9 +135,9 @@ static int list_take(bench *b, const char *option, const char *text, int (*take)
     char copy[512], *rest = copy, *word;
     int code = KVB_EXIT_OK;
     if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy)
-        return kvb_refuse("%s: %s", option, "too long");
+        return kvb_refuse("%s: too long", option);
     while (!code && (word = strsep(&rest, ",")))
-        code = *word ? take(b, word) : kvb_refuse("%s: %s", option, "an empty word between commas");
+        code = *word ? take(b, word) : kvb_refuse("%s: an empty word between commas", option);
     return code;
 }
 
@@ -153,7 +153,7 @@ static int numbers_take(const char *option, const char *text, uint64_t least, ui
             code = kvb_refuse("%s: %llu is not one of %llu to %llu", option, (unsigned long long)numbers.at[i],
                               (unsigned long long)least, (unsigned long long)most);
         else if (*n == MOST)
-            code = kvb_refuse("%s: %s", option, "more than 16");
+            code = kvb_refuse("%s: more than 16", option);
         else
             list[(*n)++] = (uint32_t)numbers.at[i];
     free(numbers.at);
@@ -268,10 +268,9 @@ static int kernel_place(const char *name, bool foreign)
                                         : 3;
 }
 
-/* Checks the names of --beside, and lists the known ones. An exit code. */
-static int beside_check(const bench *b, char *known, size_t bytes)
+/* Checks the names of --beside. known: for the message. An exit code. */
+static int beside_check(const bench *b, const char *known)
 {
-    kvb_registry_attending_names(b->sweep.registry, known, bytes);
     for (size_t i = 0; i < b->beside.n; i++)
         if (!kvb_registry_attending(b->sweep.registry, b->beside.at[i]))
             return kvb_unknown("bench", "--beside: unknown kernel", b->beside.at[i], known);
@@ -283,7 +282,8 @@ static int kernels_take(bench *b)
     const kvb_registry *registry = b->sweep.registry;
     char known[2048];
     kvb_bench_sweep *s = &b->sweep;
-    const int code = beside_check(b, known, sizeof known);
+    kvb_registry_attending_names(registry, known, sizeof known);
+    const int code = beside_check(b, known);
     if (code)
         return code;
     for (int place = 0; place <= 4; place++)
@@ -673,13 +673,14 @@ static int works_check(const bench *b)
 static int targets_check(bench *b)
 {
     char known[2048], why[256];
-    const int code = beside_check(b, known, sizeof known);
+    kvb_registry_attending_names(b->sweep.registry, known, sizeof known);
     b->threads[0] = kvb_cores() < 2 ? kvb_cores() : 2;
     b->kernel = b->kernels.n ? b->kernels.at[0] : NULL;
     if (b->kernels.n > 1)
         return kvb_refuse("--kernel: with --targets, one in place of those of the table");
     if (b->kernel && !kvb_registry_attending(b->sweep.registry, b->kernel))
         return kvb_unknown("bench", "--kernel: unknown kernel", b->kernel, known);
+    const int code = beside_check(b, known);
     if (code)
         return code;
     if (b->beside.n > MOST_BESIDE)
