@@ -273,7 +273,7 @@ static int models_open(size *s)
 }
 
 /* Finds the weights of one rank of model i. Returns an exit code. If they cannot be known, terms->weights_known is
- * false, with why. */
+ * false, and weights_why has the reason. */
 static int weights_read(const size *s, size_t i, kvb_size_terms *terms)
 {
     char *why = terms->weights_why;
@@ -442,7 +442,8 @@ static int list_print(size *s, FILE *out)
     return error;
 }
 
-/* Writes what print() prints, if that succeeds, to standard output or to a file that appears complete or not at all. 0, or a negative errno with s->why. */
+/* Writes what print() prints, if that succeeds, to standard output or to a file that appears complete or not at all. 0, or
+ * a negative errno with s->why. */
 static int output_write(size *s, int (*print)(size *, FILE *))
 {
     kvb_output_file file;
@@ -660,10 +661,9 @@ static int log_read(size *s)
 {
     kvb_logged_options *ran = &s->ran;
     char why[512];
-    int error = kvb_logged_read(s->log, &s->logged, why, sizeof why);
 
-    if (error)
-        return kvb_complain("size", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--log: %s", why);
+    if (kvb_logged_read(s->log, &s->logged, why, sizeof why))
+        return bad("--log", why);
     if (s->words.n > 1 || s->sequences || s->budget || s->gpu || s->explain || s->verify || s->suggest || s->list)
         return bad("--log", "takes one model, as its engine ran: without --sequences, --budget, --gpu, --explain, "
                             "--verify, --suggest, --list");

@@ -45,7 +45,7 @@ typedef struct kvb_logged {
 } kvb_logged;
 
 /* Reads a log. -EINVAL with "file: what was expected" in why: the file cannot be read, or has no line with a size of a
- * known engine. -ENOMEM. */
+ * known engine. */
 int kvb_logged_read(const char *path, kvb_logged *log, char *why, size_t why_bytes);
 
 /* Settings of the engine in the form of command line options. "": not in the log. */
