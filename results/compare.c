@@ -26,9 +26,9 @@ void kvb_thresholds_init(kvb_thresholds *thresholds)
                                    .confidence = KVB_CONFIDENCE};
 }
 
-/* Reads the limits of the file or of a pattern: 0 .. 10, or null; time above 0, as no run could meet 0. others: keys of
- * it that are no limits. 0, or -EINVAL with why. */
-static int limits_read(json_t *object, const char *const others[3], const char *known, double limit[KVB_LIMITS],
+/* Reads the limits of the file or of a pattern: 0 .. 10, or null; time above 0, as no run could meet 0. others: its other
+ * keys, ending with NULL. 0, or -EINVAL with why. */
+static int limits_read(json_t *object, const char *const *others, const char *known, double limit[KVB_LIMITS],
                        char *why, size_t why_bytes)
 {
     const char *key;
@@ -40,9 +40,9 @@ static int limits_read(json_t *object, const char *const others[3], const char *
         kvb_limit l = 0;
         size_t i = 0;
 
-        while (i < 3 && strcmp(key, others[i]) != 0)
+        while (others[i] && strcmp(key, others[i]) != 0)
             i++;
-        if (i < 3)
+        if (others[i])
             continue;
         while (l < KVB_LIMITS && strcmp(key, limit_names[l]) != 0)
             l++;
@@ -67,8 +67,8 @@ static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *wh
     strcpy(pattern->match, match);
     for (kvb_limit i = 0; i < KVB_LIMITS; i++)
         pattern->limit[i] = NAN;
-    return limits_read(object, (const char *const[]){"match", "match", "match"},
-                       "match, time, memory, bytes, rho, counts, misses", pattern->limit, why, why_bytes);
+    return limits_read(object, (const char *const[]){"match", NULL}, "match, time, memory, bytes, rho, counts, misses",
+                       pattern->limit, why, why_bytes);
 }
 
 static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t why_bytes)
@@ -77,7 +77,7 @@ static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t
 
     if (json_integer_value(json_object_get(root, "kvbench_thresholds")) != 1)
         return kvb_why_set(-EINVAL, why, why_bytes, "expected {\"kvbench_thresholds\": 1, …}");
-    if (limits_read(root, (const char *const[]){"kvbench_thresholds", "patterns", "confidence"},
+    if (limits_read(root, (const char *const[]){"kvbench_thresholds", "patterns", "confidence", NULL},
                     "time, memory, bytes, rho, counts, misses, confidence, patterns", thresholds->limit, why,
                     why_bytes))
         return -EINVAL;
