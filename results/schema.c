@@ -171,7 +171,6 @@ static const kvb_field foreign_fields[] = {
     END,
 };
 
-
 static const kvb_field context_fields[] = {
     FIELD(kvb_context_point, COUNT, "cells", cells),
     FIELD(kvb_context_point, REAL,  "ns", ns),

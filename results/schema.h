@@ -31,8 +31,8 @@ typedef enum kvb_field_kind {
     KVB_FIELD_PLACE,    /* the table `fields`, relative to the record; null unless the bool at `offset` is set */
     KVB_FIELD_OPTIONAL, /* as OBJECT; the key is left out if the uint64_t at `count` behind `offset` is 0 */
     KVB_FIELD_COUNTERS, /* the counters of a kvb_result */
-    KVB_FIELD_ARRAY, /* elements of `each` bytes at `offset`, `bytes` in all: of the table `fields`, or doubles if that
-                           is NULL. `count` is the offset of a uint32_t, the number in use */
+    KVB_FIELD_ARRAY,    /* elements of `each` bytes at `offset`, `bytes` in all: records of the table `fields`; NULL:
+                           doubles. `count` is the offset of a uint32_t, the number in use */
     KVB_FIELD_KINDS
 } kvb_field_kind;
 

@@ -204,8 +204,8 @@ typedef struct view {
     size_t n;
     FILE *out;
     size_t count[KVB_STATUSES], judged; /* judged: those with a verdict */
-    size_t witnessed, own, beyond; /* passed: by a witness alone; by their own project's rule; of these with rho > 1 */
-    const kvb_result *failed, *counted; /* the first that did not pass; that counts cover; NULL: none */
+    size_t witnessed, own, beyond; /* passed by a witness alone; by their own project's rule; by that with rho > 1 */
+    const kvb_result *failed, *counted; /* the first that did not pass; the first with counts; NULL: none */
     const kvb_result *worst;            /* of the largest rho */
     const kvb_result *vague;            /* of the largest share of rows where other outputs would have passed, too */
     double vagueness;                   /* that share */

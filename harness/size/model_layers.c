@@ -48,6 +48,7 @@ static const struct {
     {"hybrid_layer_pattern", "FW"}, /* MiMo */
     {"no_rope_layers", "FC"},       /* Llama 4: 1 has rope and chunks */
 };
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 /* The letter of a list's entry: a word or a number. 0: unknown. */
 static char letter_of_entry(const kvb_model_reading *reading, const char *field, const json_t *entry)
@@ -55,9 +56,9 @@ static char letter_of_entry(const kvb_model_reading *reading, const char *field,
     const json_int_t number = json_integer_value(entry);
     size_t i = 0;
 
-    while (i < 3 && strcmp(numbers[i].field, field) != 0)
+    while (i < NUMBERS && strcmp(numbers[i].field, field) != 0)
         i++;
-    if (i == 3)
+    if (i == NUMBERS)
         return letter_of_word(reading->family, json_string_value(entry));
     if (!json_is_integer(entry) || (number != 0 && number != 1))
         return 0;

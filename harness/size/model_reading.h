@@ -35,7 +35,7 @@ typedef struct kvb_config_class {
     const char *names;      /* architectures and model types, separated by spaces */
     const char *class_name; /* "Gemma3TextConfig" */
     /* Values of fields that the model's class in transformers fills in if the file lacks them: "head_dim=256
-     * sliding_window|sliding_window_size=4096". NULL: none */
+     * sliding_window|sliding_window_size=4096", where | separates two names of one field. NULL: none */
     const char *defaults;
     const char *inert; /* fields that change memory in other models, but that this model's code does not read */
 } kvb_config_class;

@@ -116,8 +116,8 @@ typedef struct kvb_size_engine {
     /* Why the engine cannot hold such layers; NULL: it can. text [KVB_LACK_TEXT]: for a reason with numbers. */
     const char *(*lack)(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask,
                         char *text);
-    /* Changes the part of a layer that kvb_layers_sum has begun: held layers, bytes of a row, a stream for each sequence
-     * with a cell for each token. 0 or -EOVERFLOW. */
+    /* Sets a layer's states, and changes what kvb_layers_sum has set before: held layers, bytes of a row, and for each
+     * sequence a stream with a cell for each token. 0 or -EOVERFLOW. */
     int (*layer)(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask,
                  kvb_size_layer *layer);
     /* In place of the sum over layers. A longer context or more sequences must not take less. 0; -ENOTSUP with why;
