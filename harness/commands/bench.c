@@ -100,33 +100,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int bench_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_bench = {
-    .name = "bench",
-    .summary = "how fast each kernel is here, beside the machine's limit",
-    .run = bench_run,
-    .bytes = sizeof(bench),
-    .synopsis = "[options]",
-    .about =
-        "How fast is each kernel here, and how near to what the machine can do? For each row, a format and a "
-        "context, kernels and the machine's limit (reading the same bytes; multiplying as often) take turns "
-        "in rounds; times and shares are medians over rounds. The oracle judges each kernel's output first; a "
-        "wrong one is not timed. Rows are read from copies that together pass any cache, as layers are.\n\n"
-        "  kvbench bench                                              decode at 1k to 64k cells, three formats\n"
-        "  kvbench bench --model Llama-3.1-8B --context 1k,32k        that model's attention on this CPU\n"
-        "  kvbench bench --context 4k --batch 1,16 --heads 8/32 --threads 1,2\n"
-        "  kvbench bench --scene fork,verify --kv f16,bf16,e4m3\n"
-        "  kvbench bench --plugin ./mine.so --kernel 'flash*'         mine beside ours\n"
-        "  kvbench bench -o new.jsonl && kvbench compare old.jsonl new.jsonl\n"
-        "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach\n"
-        "  kvbench bench --formats                                    what each format takes and costs, at its "
-        "fastest\n"
-        "  kvbench bench --caches                                     what caches hold, copy and save\n"
-        "  kvbench bench --parts --work 'dots*'                       one loop of the kernels, at each instruction set",
-    .options = options,
-};
-
 /* ---- lists --------------------------------------------------------------------------------------------------- */
 
 /* Calls take(b, word) for each word between commas. 0, or the exit code of take(). */
@@ -939,6 +912,31 @@ static int bench_run(void *typed, int argc, char **argv)
     bench_close(b);
     return code;
 }
+
+const kvb_command kvb_command_bench = {
+    .name = "bench",
+    .summary = "how fast each kernel is here, beside the machine's limit",
+    .run = bench_run,
+    .bytes = sizeof(bench),
+    .synopsis = "[options]",
+    .about =
+        "How fast is each kernel here, and how near to what the machine can do? For each row, a format and a "
+        "context, kernels and the machine's limit (reading the same bytes; multiplying as often) take turns "
+        "in rounds; times and shares are medians over rounds. The oracle judges each kernel's output first; a "
+        "wrong one is not timed. Rows are read from copies that together pass any cache, as layers are.\n\n"
+        "  kvbench bench                                              decode at 1k to 64k cells, three formats\n"
+        "  kvbench bench --model Llama-3.1-8B --context 1k,32k        that model's attention on this CPU\n"
+        "  kvbench bench --context 4k --batch 1,16 --heads 8/32 --threads 1,2\n"
+        "  kvbench bench --scene fork,verify --kv f16,bf16,e4m3\n"
+        "  kvbench bench --plugin ./mine.so --kernel 'flash*'         mine beside ours\n"
+        "  kvbench bench -o new.jsonl && kvbench compare old.jsonl new.jsonl\n"
+        "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach\n"
+        "  kvbench bench --formats                                    what each format takes and costs, at its "
+        "fastest\n"
+        "  kvbench bench --caches                                     what caches hold, copy and save\n"
+        "  kvbench bench --parts --work 'dots*'                       one loop of the kernels, at each instruction set",
+    .options = options,
+};
 
 int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, const char *model,
                        const kvb_manifest *manifest, int (*take)(void *ctx, const kvb_result *result), void *ctx)

@@ -69,31 +69,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int check_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_check = {
-    .name = "check",
-    .summary = "is my kernel, cache or pool right? a minute, with where it is wrong first",
-    .run = check_run,
-    .bytes = sizeof(check),
-    .synopsis = "MINE.so [options]",
-    .about = "Is my kernel, cache or pool right? For each part of a plug-in: RIGHT or WRONG, and where it is wrong "
-             "first.\n\n"
-             "  kvbench check mine.so          # a minute; the first failure is shown when it happens\n"
-             "  kvbench check mine.so -x       # and nothing after it\n"
-             "  kvbench check mine.so --model Llama-3.1-8B\n\n"
-             "A kernel is judged in the formats that it reads itself: over every shipped history once, so that "
-             "each format, shape and cache is met, and by single calls over the axes that histories leave alone "
-             "(kvbench list axes). A call that is wrong is made simpler while it stays wrong. A cache is judged "
-             "over every history that it takes, by kernels flash and reference; a witness checks that each query "
-             "saw the right tokens. A pool is judged by itself, at many dims, and in some histories over every "
-             "cache. Nothing is timed.\n\n"
-             "  again: makes the first failure alone; --dump DIR added to it writes the tensors of the call.",
-    .options = options,
-    .words = offsetof(check, files),
-    .takes_words = true,
-};
-
 /* ---- lines for people ------------------------------------------------------------------------------------------ */
 
 /* Prints a label and a text; a long text continues below. */
@@ -696,3 +671,26 @@ static int check_run(void *typed, int argc, char **argv)
     kvb_sized_model_free(c->model);
     return code;
 }
+
+const kvb_command kvb_command_check = {
+    .name = "check",
+    .summary = "is my kernel, cache or pool right? a minute, with where it is wrong first",
+    .run = check_run,
+    .bytes = sizeof(check),
+    .synopsis = "MINE.so [options]",
+    .about = "Is my kernel, cache or pool right? For each part of a plug-in: RIGHT or WRONG, and where it is wrong "
+             "first.\n\n"
+             "  kvbench check mine.so          # a minute; the first failure is shown when it happens\n"
+             "  kvbench check mine.so -x       # and nothing after it\n"
+             "  kvbench check mine.so --model Llama-3.1-8B\n\n"
+             "A kernel is judged in the formats that it reads itself: over every shipped history once, so that "
+             "each format, shape and cache is met, and by single calls over the axes that histories leave alone "
+             "(kvbench list axes). A call that is wrong is made simpler while it stays wrong. A cache is judged "
+             "over every history that it takes, by kernels flash and reference; a witness checks that each query "
+             "saw the right tokens. A pool is judged by itself, at many dims, and in some histories over every "
+             "cache. Nothing is timed.\n\n"
+             "  again: makes the first failure alone; --dump DIR added to it writes the tensors of the call.",
+    .options = options,
+    .words = offsetof(check, files),
+    .takes_words = true,
+};

@@ -86,42 +86,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int compare_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_compare = {
-    .name = "compare",
-    .summary = "base against new: what got slower, larger, broken",
-    .run = compare_run,
-    .bytes = sizeof(compare),
-    .usual = &(const compare){.folder = "results/baselines", .duel.knobs.timeout = 120},
-    .synopsis = "BASE.jsonl… -- NEW.jsonl… [options]",
-    .about =
-        "Compare two runs, combination by combination. Exit 1 if something got worse; with --strict, 4 if "
-        "nothing did as far as it could be decided, but something (or all: \"nothing decided\") is undecided.\n\n"
-        "  kvbench compare base.jsonl new.jsonl\n"
-        "  kvbench compare base-1.jsonl base-2.jsonl base-3.jsonl -- new-1.jsonl new-2.jsonl new-3.jsonl\n"
-        "  kvbench compare base.jsonl new.jsonl --thresholds ci/thresholds.json --format md >>$GITHUB_STEP_SUMMARY\n"
-        "  kvbench compare --save main base.jsonl; kvbench compare --against main new.jsonl\n"
-        "  kvbench compare --history\n"
-        "  kvbench compare --base-plugin old/mine.so --new-plugin new/mine.so --workload 'plain-*' --threads 2\n"
-        "  kvbench compare --base-program old/kvbench --new-program build/kvbench --kernel flash --pool f16\n\n"
-        "A time is SAME if the whole interval of its change lies within the threshold; SLOWER or FASTER if "
-        "the interval excludes no change and the estimate reaches the threshold; otherwise UNDECIDED, with "
-        "the reason. The intervals hold for all combinations together (99 %). How runs of one build differ is "
-        "seen in three runs of each and more; from one run each it is taken as a multiple of their null "
-        "comparisons, which few slowdowns exceed. Each kernel and cache is also judged over all its "
-        "combinations. Memory, bytes read and rho are compared exactly. New failures (BROKEN) and missing "
-        "combinations (GONE) are regressions.\n\n"
-        "Two builds of a plug-in or of kvbench are run here, in turns, so that whatever else the machine does "
-        "cancels out. The base also runs against itself: how much that differs is the smallest difference "
-        "that is reported. This is the way to compare on a noisy machine.",
-    .options = options,
-    .knobs = kvb_knobs_table,
-    .knobs_at = offsetof(compare, duel.knobs),
-    .words = offsetof(compare, files),
-    .takes_words = true,
-};
-
 /* ---- two builds, as options -------------------------------------------------------------------------------------- */
 
 /* The options that are passed on to programs. Their fields lie in compare's `duel`. */
@@ -759,3 +723,37 @@ static int compare_run(void *typed, int argc, char **argv)
         return history_compare(o);
     return files_compare(o, command);
 }
+
+const kvb_command kvb_command_compare = {
+    .name = "compare",
+    .summary = "base against new: what got slower, larger, broken",
+    .run = compare_run,
+    .bytes = sizeof(compare),
+    .usual = &(const compare){.folder = "results/baselines", .duel.knobs.timeout = 120},
+    .synopsis = "BASE.jsonl… -- NEW.jsonl… [options]",
+    .about =
+        "Compare two runs, combination by combination. Exit 1 if something got worse; with --strict, 4 if "
+        "nothing did as far as it could be decided, but something (or all: \"nothing decided\") is undecided.\n\n"
+        "  kvbench compare base.jsonl new.jsonl\n"
+        "  kvbench compare base-1.jsonl base-2.jsonl base-3.jsonl -- new-1.jsonl new-2.jsonl new-3.jsonl\n"
+        "  kvbench compare base.jsonl new.jsonl --thresholds ci/thresholds.json --format md >>$GITHUB_STEP_SUMMARY\n"
+        "  kvbench compare --save main base.jsonl; kvbench compare --against main new.jsonl\n"
+        "  kvbench compare --history\n"
+        "  kvbench compare --base-plugin old/mine.so --new-plugin new/mine.so --workload 'plain-*' --threads 2\n"
+        "  kvbench compare --base-program old/kvbench --new-program build/kvbench --kernel flash --pool f16\n\n"
+        "A time is SAME if the whole interval of its change lies within the threshold; SLOWER or FASTER if "
+        "the interval excludes no change and the estimate reaches the threshold; otherwise UNDECIDED, with "
+        "the reason. The intervals hold for all combinations together (99 %). How runs of one build differ is "
+        "seen in three runs of each and more; from one run each it is taken as a multiple of their null "
+        "comparisons, which few slowdowns exceed. Each kernel and cache is also judged over all its "
+        "combinations. Memory, bytes read and rho are compared exactly. New failures (BROKEN) and missing "
+        "combinations (GONE) are regressions.\n\n"
+        "Two builds of a plug-in or of kvbench are run here, in turns, so that whatever else the machine does "
+        "cancels out. The base also runs against itself: how much that differs is the smallest difference "
+        "that is reported. This is the way to compare on a noisy machine.",
+    .options = options,
+    .knobs = kvb_knobs_table,
+    .knobs_at = offsetof(compare, duel.knobs),
+    .words = offsetof(compare, files),
+    .takes_words = true,
+};

@@ -57,39 +57,6 @@ static const kvb_option option_table[] = {
     KVB_OPTIONS_END,
 };
 
-static int engine_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_engine = {
-    .name = "engine",
-    .summary = "does a whole engine keep its sequences? histories of calls over llama.cpp, judged call by call",
-    .run = engine_run,
-    .bytes = sizeof(options),
-    .usual = &(const options){.engine = "llama",
-                              .families = "llama",
-                              .kv = "f32",
-                              .flash = "off",
-                              .cache = "unified",
-                              .seed = 1,
-                              .seconds = 20},
-    .synopsis = "[options]",
-    .about = "Play histories of calls on a whole engine (decode, copy, remove, shift, keep, save, load) and judge "
-             "it after each call: what it returns, which positions it says a sequence has, and its logits, which "
-             "must be those of a fresh decode of just the tokens that are visible. A wrong history is shrunk to a "
-             "few calls.\n\n"
-             "  kvbench engine --random 100                               llama.cpp, one layer, f32\n"
-             "  kvbench engine --family llama,hybrid --cache both --kv f32,q8_0 --random 50\n"
-             "  kvbench engine --script 'd 0 3; rm 0 0 1; add 0 1 end -1; save 0; load 1; d 1 1'\n"
-             "  kvbench engine --known --lib OLDER/FOLDER                 what is known to differ, in another build\n"
-             "  kvbench engine --engine live --random 100                 this program's own runner and cache\n\n"
-             "A script: d SEQ N [SEQ N…] decodes N tokens; cp FROM TO [P0 P1]; rm SEQ [P0 P1]; keep SEQ; add SEQ "
-             "P0 P1 DELTA moves positions; save SEQ|all and load SEQ|all. Ranges are P0 to P1 - 1; P1 may be "
-             "`end`. With several layers a row holds what its token saw: logits are then those of our own decoder, "
-             "in double, over the same weights. Where it does not know the model, sequences are left out in which "
-             "a token was removed or moved below one that stays. Exit 1: something differs that is not known, or "
-             "what is known is gone.",
-    .options = option_table,
-};
-
 static const kvb_engine *const engines[] = {&kvb_engine_llama, &kvb_engine_live, NULL};
 
 /* Prints known differences as JSON, for a script that makes a table of them. */
@@ -400,3 +367,34 @@ static int engine_run(void *typed, int argc, char **argv)
     free(scripts);
     return code;
 }
+
+const kvb_command kvb_command_engine = {
+    .name = "engine",
+    .summary = "does a whole engine keep its sequences? histories of calls over llama.cpp, judged call by call",
+    .run = engine_run,
+    .bytes = sizeof(options),
+    .usual = &(const options){.engine = "llama",
+                              .families = "llama",
+                              .kv = "f32",
+                              .flash = "off",
+                              .cache = "unified",
+                              .seed = 1,
+                              .seconds = 20},
+    .synopsis = "[options]",
+    .about = "Play histories of calls on a whole engine (decode, copy, remove, shift, keep, save, load) and judge "
+             "it after each call: what it returns, which positions it says a sequence has, and its logits, which "
+             "must be those of a fresh decode of just the tokens that are visible. A wrong history is shrunk to a "
+             "few calls.\n\n"
+             "  kvbench engine --random 100                               llama.cpp, one layer, f32\n"
+             "  kvbench engine --family llama,hybrid --cache both --kv f32,q8_0 --random 50\n"
+             "  kvbench engine --script 'd 0 3; rm 0 0 1; add 0 1 end -1; save 0; load 1; d 1 1'\n"
+             "  kvbench engine --known --lib OLDER/FOLDER                 what is known to differ, in another build\n"
+             "  kvbench engine --engine live --random 100                 this program's own runner and cache\n\n"
+             "A script: d SEQ N [SEQ N…] decodes N tokens; cp FROM TO [P0 P1]; rm SEQ [P0 P1]; keep SEQ; add SEQ "
+             "P0 P1 DELTA moves positions; save SEQ|all and load SEQ|all. Ranges are P0 to P1 - 1; P1 may be "
+             "`end`. With several layers a row holds what its token saw: logits are then those of our own decoder, "
+             "in double, over the same weights. Where it does not know the model, sequences are left out in which "
+             "a token was removed or moved below one that stays. Exit 1: something differs that is not known, or "
+             "what is known is gone.",
+    .options = option_table,
+};

@@ -46,28 +46,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int faults_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_faults = {
-    .name = "faults",
-    .summary = "plant faults: which check catches each",
-    .run = faults_run,
-    .bytes = sizeof(faults),
-    .synopsis = "[NAME...] [options]",
-    .about = "Plant faults in kernels, caches and pools, one at a time, and say which check catches each: the "
-             "proof that the checks of `kvbench run` can fail. Each fault is planted in honest combinations, which "
-             "must pass without it. Exit 1 if a fault is caught by another check than the one that is to catch it, "
-             "or by none, or if a check catches nothing.\n\n"
-             "  kvbench faults                     # all\n"
-             "  kvbench faults 'key-*' out-zero    # these; globs\n"
-             "  kvbench faults --without witness   # what would be missed?\n"
-             "  kvbench faults --alone --format md # for each check: what it alone catches\n"
-             "  kvbench faults --format html >faults.html",
-    .options = options,
-    .words = offsetof(faults, names),
-    .takes_words = true,
-};
-
 /* ---- one place --------------------------------------------------------------------------------------------------- */
 
 /* A parsed place: "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks",
@@ -477,3 +455,23 @@ static int faults_run(void *typed, int argc, char **argv)
     kvb_table_free(f->table);
     return code ? code : printed;
 }
+
+const kvb_command kvb_command_faults = {
+    .name = "faults",
+    .summary = "plant faults: which check catches each",
+    .run = faults_run,
+    .bytes = sizeof(faults),
+    .synopsis = "[NAME...] [options]",
+    .about = "Plant faults in kernels, caches and pools, one at a time, and say which check catches each: the "
+             "proof that the checks of `kvbench run` can fail. Each fault is planted in honest combinations, which "
+             "must pass without it. Exit 1 if a fault is caught by another check than the one that is to catch it, "
+             "or by none, or if a check catches nothing.\n\n"
+             "  kvbench faults                     # all\n"
+             "  kvbench faults 'key-*' out-zero    # these; globs\n"
+             "  kvbench faults --without witness   # what would be missed?\n"
+             "  kvbench faults --alone --format md # for each check: what it alone catches\n"
+             "  kvbench faults --format html >faults.html",
+    .options = options,
+    .words = offsetof(faults, names),
+    .takes_words = true,
+};

@@ -46,37 +46,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int judge_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_judge = {
-    .name = "judge",
-    .summary = "is this recorded output right? arrays of a kernel that runs elsewhere, by the same bound",
-    .run = judge_run,
-    .bytes = sizeof(judge),
-    .synopsis = "FILE|FOLDER… [options]",
-    .about = "Judge attention, or a scan, that another kernel computed, on a GPU or in an engine, from its "
-             "recorded arrays: q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, "
-             "cu_seqlens_k, block_table, k_scale, v_scale, q_rounded (what a kernel that rounds q multiplied); of "
-             "a scan q, k, v, gate, beta, a, initial_state, final_state, lengths, cu_seqlens, of a convolution x, "
-             "taps, bias. Each element must be as near to the exact one as the arithmetic allows that the kernel "
-             "is said to do. Where it is not, other readings of the arrays are tried, and those that are right are "
-             "named.\n\n"
-             "  kvbench judge call.safetensors --say layout=bhsd --say causal=lower-right --say arithmetic=flash-bf16\n"
-             "  kvbench judge scan.npz --say recurrence=delta --say layout=bshd --say arithmetic=chunk64-bf16\n"
-             "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
-             "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
-             "  kvbench judge engine.jsonl            outputs of an engine over a history (record --engine llama)\n"
-             "  kvbench judge --keys                  what can be said\n\n"
-             "FILE is .safetensors, .npz or .npy, or a trace with what is to be said in its header; FOLDER holds "
-             ".npy. Keys stand in FILE.json beside it (describe.json in a folder) as {\"layout\": \"bhsd\", …}, in "
-             "a safetensors file's metadata, or follow --say. A file with several calls names arrays CALL.q, "
-             "CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one. What arrays cannot show: reading "
-             "of hidden cells, writing beside outputs, allocation, state between calls.",
-    .options = options,
-    .words = offsetof(judge, files),
-    .takes_words = true,
-};
-
 static void keys_print(void)
 {
     puts("keys of --say, of FILE.json and of a safetensors file's metadata\n");
@@ -251,3 +220,32 @@ static int judge_run(void *typed, int argc, char **argv)
     free(j->results.at);
     return code;
 }
+
+const kvb_command kvb_command_judge = {
+    .name = "judge",
+    .summary = "is this recorded output right? arrays of a kernel that runs elsewhere, by the same bound",
+    .run = judge_run,
+    .bytes = sizeof(judge),
+    .synopsis = "FILE|FOLDER… [options]",
+    .about = "Judge attention, or a scan, that another kernel computed, on a GPU or in an engine, from its "
+             "recorded arrays: q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, "
+             "cu_seqlens_k, block_table, k_scale, v_scale, q_rounded (what a kernel that rounds q multiplied); of "
+             "a scan q, k, v, gate, beta, a, initial_state, final_state, lengths, cu_seqlens, of a convolution x, "
+             "taps, bias. Each element must be as near to the exact one as the arithmetic allows that the kernel "
+             "is said to do. Where it is not, other readings of the arrays are tried, and those that are right are "
+             "named.\n\n"
+             "  kvbench judge call.safetensors --say layout=bhsd --say causal=lower-right --say arithmetic=flash-bf16\n"
+             "  kvbench judge scan.npz --say recurrence=delta --say layout=bshd --say arithmetic=chunk64-bf16\n"
+             "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
+             "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
+             "  kvbench judge engine.jsonl            outputs of an engine over a history (record --engine llama)\n"
+             "  kvbench judge --keys                  what can be said\n\n"
+             "FILE is .safetensors, .npz or .npy, or a trace with what is to be said in its header; FOLDER holds "
+             ".npy. Keys stand in FILE.json beside it (describe.json in a folder) as {\"layout\": \"bhsd\", …}, in "
+             "a safetensors file's metadata, or follow --say. A file with several calls names arrays CALL.q, "
+             "CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one. What arrays cannot show: reading "
+             "of hidden cells, writing beside outputs, allocation, state between calls.",
+    .options = options,
+    .words = offsetof(judge, files),
+    .takes_words = true,
+};

@@ -37,32 +37,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int list_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_list = {
-    .name = "list",
-    .summary = "every kernel, cache, pool, workload, and why it can or cannot run here",
-    .run = list_run,
-    .bytes = sizeof(list),
-    .synopsis = "[SORT…] [options]",
-    .about =
-        "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
-        "  SORT           kernels, caches, pools, scans, values, suites, axes, knobs, counters, workloads\n"
-        "  here           after \"yes\" the highest level of instruction sets that the CPU and --cpu-mask have\n"
-        "  bits           of one stored value, everything counted: a full pool of 8 KV heads x 128 channels x 32k "
-        "cells\n"
-        "  named kernel   also what it takes and declines, asked along each axis with a plain problem on the others; "
-        "channels tried: 64 80 96 128 192 256; formats: of the pools, K and V apart where they differ. What it "
-        "declines for the format is decoded to f32 for it in a run.\n"
-        "  also +had      NAME+had stores rows behind a Walsh-Hadamard transform\n\n"
-        "  kvbench list\n"
-        "  kvbench list kernels --cpu-mask portable\n"
-        "  kvbench list kernels --plugin ./my-kernel.so",
-    .options = options,
-    .words = offsetof(list, sorts),
-    .takes_words = true,
-};
-
 /* Adds a row. here: "yes", or why the part cannot run on this machine. bits: of pools. The table keeps errors. */
 static void bits_row_add(list *l, const char *sort, const char *name, const char *bits, const char *from,
                          const char *here, const char *what)
@@ -297,3 +271,27 @@ static int list_run(void *typed, int argc, char **argv)
     kvb_table_free(l->table);
     return code;
 }
+
+const kvb_command kvb_command_list = {
+    .name = "list",
+    .summary = "every kernel, cache, pool, workload, and why it can or cannot run here",
+    .run = list_run,
+    .bytes = sizeof(list),
+    .synopsis = "[SORT…] [options]",
+    .about =
+        "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
+        "  SORT           kernels, caches, pools, scans, values, suites, axes, knobs, counters, workloads\n"
+        "  here           after \"yes\" the highest level of instruction sets that the CPU and --cpu-mask have\n"
+        "  bits           of one stored value, everything counted: a full pool of 8 KV heads x 128 channels x 32k "
+        "cells\n"
+        "  named kernel   also what it takes and declines, asked along each axis with a plain problem on the others; "
+        "channels tried: 64 80 96 128 192 256; formats: of the pools, K and V apart where they differ. What it "
+        "declines for the format is decoded to f32 for it in a run.\n"
+        "  also +had      NAME+had stores rows behind a Walsh-Hadamard transform\n\n"
+        "  kvbench list\n"
+        "  kvbench list kernels --cpu-mask portable\n"
+        "  kvbench list kernels --plugin ./my-kernel.so",
+    .options = options,
+    .words = offsetof(list, sorts),
+    .takes_words = true,
+};

@@ -28,23 +28,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int machine_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_machine = {
-    .name = "machine",
-    .summary = "describe this machine; measure its bandwidths and peaks",
-    .run = machine_run,
-    .bytes = sizeof(machine),
-    .synopsis = "[options]",
-    .about = "Describe this machine and measure it: read-only and triad bandwidth of each level of memory, and "
-             "multiply-add peaks, for 1 to all cores. A rate is the median of its samples; low and high are their "
-             "10 % and 90 % quantiles. Triad counts as STREAM does (24 bytes an element, plain stores).\n\n"
-             "  kvbench machine --quick\n"
-             "  kvbench machine --threads 1,2 --format json\n"
-             "  kvbench machine --format xml > this-machine.xml",
-    .options = options,
-};
-
 static int measure(const machine *m, kvb_machine_profile *profile)
 {
     if (m->no_measure)
@@ -126,3 +109,18 @@ static int machine_run(void *typed, int argc, char **argv)
         return kvb_refuse("--threads: %s (this machine's cores)", why);
     return m->format <= KVB_TABLE_JSON ? profile_show(m) : kvb_printed("machine", kvb_topology_print(true, stdout));
 }
+
+const kvb_command kvb_command_machine = {
+    .name = "machine",
+    .summary = "describe this machine; measure its bandwidths and peaks",
+    .run = machine_run,
+    .bytes = sizeof(machine),
+    .synopsis = "[options]",
+    .about = "Describe this machine and measure it: read-only and triad bandwidth of each level of memory, and "
+             "multiply-add peaks, for 1 to all cores. A rate is the median of its samples; low and high are their "
+             "10 % and 90 % quantiles. Triad counts as STREAM does (24 bytes an element, plain stores).\n\n"
+             "  kvbench machine --quick\n"
+             "  kvbench machine --threads 1,2 --format json\n"
+             "  kvbench machine --format xml > this-machine.xml",
+    .options = options,
+};

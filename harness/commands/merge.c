@@ -25,27 +25,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int merge_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_merge = {
-    .name = "merge",
-    .summary = "join the shards of one run into one result file",
-    .run = merge_run,
-    .bytes = sizeof(merge),
-    .synopsis = "SHARD.jsonl... -o F.jsonl",
-    .about = "Join the shards of one run: all of its N files, in any order. Records come back in the order of the "
-             "whole run. Version, commit, build, suite, seed and command must be the same. Shards may come from "
-             "different machines: facts of the manifest in which these differ become \"several\", and \"joined\" "
-             "says where each shard was run (record i, from 0, belongs to shard i mod N). Whole runs are not joined, "
-             "because each combination would be there twice; `kvbench compare` compares two of them.\n\n"
-             "  kvbench run --suite full --shard 1/2 -o a.jsonl       # here\n"
-             "  kvbench run --suite full --shard 2/2 -o b.jsonl       # there, or later\n"
-             "  kvbench merge a.jsonl b.jsonl -o full.jsonl",
-    .options = options,
-    .words = offsetof(merge, files),
-    .takes_words = true,
-};
-
 /* The file must belong to the same run as the first one. An exit code. */
 static int run_check(const merge *m, const char *path, const kvb_manifest *manifest, uint32_t of)
 {
@@ -179,3 +158,22 @@ static int merge_run(void *typed, int argc, char **argv)
         kvb_result_free(m->shards[i]);
     return code;
 }
+
+const kvb_command kvb_command_merge = {
+    .name = "merge",
+    .summary = "join the shards of one run into one result file",
+    .run = merge_run,
+    .bytes = sizeof(merge),
+    .synopsis = "SHARD.jsonl... -o F.jsonl",
+    .about = "Join the shards of one run: all of its N files, in any order. Records come back in the order of the "
+             "whole run. Version, commit, build, suite, seed and command must be the same. Shards may come from "
+             "different machines: facts of the manifest in which these differ become \"several\", and \"joined\" "
+             "says where each shard was run (record i, from 0, belongs to shard i mod N). Whole runs are not joined, "
+             "because each combination would be there twice; `kvbench compare` compares two of them.\n\n"
+             "  kvbench run --suite full --shard 1/2 -o a.jsonl       # here\n"
+             "  kvbench run --suite full --shard 2/2 -o b.jsonl       # there, or later\n"
+             "  kvbench merge a.jsonl b.jsonl -o full.jsonl",
+    .options = options,
+    .words = offsetof(merge, files),
+    .takes_words = true,
+};

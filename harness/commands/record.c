@@ -119,39 +119,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int record_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_record = {
-    .name = "record",
-    .summary = "write workloads: of the live model, of imports, of llama.cpp; or check caches by what the model says",
-    .run = record_run,
-    .bytes = sizeof(settings),
-    .usual = &(const settings){.seed = 1, .engine = {.kv = NOT_TYPED, .flash = NOT_TYPED}},
-    .synopsis = "[options]",
-    .about =
-        "Play scenarios with a small live transformer and write each as a workload: NAME.jsonl (events), "
-        "NAME.safetensors (every q, K and V row) and NAME-8x128.jsonl: the same events, with seeded values of 8 KV "
-        "heads of 128 (of another shape: NAME-KVHEADSxDIM; with --model: NAME-MODEL). A recording is the same "
-        "whatever cache it was made over: the kernel `exact` sums in double, so that the order of cells leaves no "
-        "mark.\n\n"
-        "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of "
-        "128): lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by "
-        "--shrink; at most --sequences are alive, each request enters as one leaves, and all decode in "
-        "lockstep.\n\n"
-        "--engine writes inputs and outputs of another engine's attention: q, K and V after rope, outputs "
-        "before the output projection, of some layers and heads. Layers are renumbered from 0 on; those of "
-        "one shape are a group. `kvbench run` replays such a workload; `kvbench judge NAME.jsonl` judges the "
-        "engine's outputs.\n\n"
-        "  kvbench record                                the suite that ships, into workloads/recorded\n"
-        "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
-        "  kvbench record --check                        do all caches let the model say the same?\n"
-        "  kvbench record --weights model.safetensors -o mine\n"
-        "  kvbench record --scenario agent-fork --model Llama-3.1-8B -o mine\n"
-        "  kvbench record --import mooncake:conversation_trace.jsonl --requests 60 -o mine\n"
-        "  kvbench record --engine llama --model F.gguf -o mine && kvbench judge mine/engine-model.jsonl",
-    .options = options,
-};
-
 static int scenario_unknown(const char *name)
 {
     char known[1024] = "";
@@ -651,3 +618,34 @@ out:
     kvb_sized_model_free(s->model);
     return exit_code;
 }
+
+const kvb_command kvb_command_record = {
+    .name = "record",
+    .summary = "write workloads: of the live model, of imports, of llama.cpp; or check caches by what the model says",
+    .run = record_run,
+    .bytes = sizeof(settings),
+    .usual = &(const settings){.seed = 1, .engine = {.kv = NOT_TYPED, .flash = NOT_TYPED}},
+    .synopsis = "[options]",
+    .about =
+        "Play scenarios with a small live transformer and write each as a workload: NAME.jsonl (events), "
+        "NAME.safetensors (every q, K and V row) and NAME-8x128.jsonl: the same events, with seeded values of 8 KV "
+        "heads of 128 (of another shape: NAME-KVHEADSxDIM; with --model: NAME-MODEL). A recording is the same "
+        "whatever cache it was made over: the kernel `exact` sums in double, so that the order of cells leaves no "
+        "mark.\n\n"
+        "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of "
+        "128): lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by "
+        "--shrink; at most --sequences are alive, each request enters as one leaves, and all decode in "
+        "lockstep.\n\n"
+        "--engine writes inputs and outputs of another engine's attention: q, K and V after rope, outputs "
+        "before the output projection, of some layers and heads. Layers are renumbered from 0 on; those of "
+        "one shape are a group. `kvbench run` replays such a workload; `kvbench judge NAME.jsonl` judges the "
+        "engine's outputs.\n\n"
+        "  kvbench record                                the suite that ships, into workloads/recorded\n"
+        "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
+        "  kvbench record --check                        do all caches let the model say the same?\n"
+        "  kvbench record --weights model.safetensors -o mine\n"
+        "  kvbench record --scenario agent-fork --model Llama-3.1-8B -o mine\n"
+        "  kvbench record --import mooncake:conversation_trace.jsonl --requests 60 -o mine\n"
+        "  kvbench record --engine llama --model F.gguf -o mine && kvbench judge mine/engine-model.jsonl",
+    .options = options,
+};

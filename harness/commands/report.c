@@ -29,29 +29,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int report_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_report = {
-    .name = "report",
-    .summary = "HTML page with plots, from result files",
-    .run = report_run,
-    .bytes = sizeof(report),
-    .usual = &(const report){.output = "report"},
-    .synopsis = "F.jsonl... [options]",
-    .about = "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and "
-             "how to run each result again. Of two files, the first is before and the second after: under the "
-             "pictures stands what moved, as `kvbench compare` judges it. Results are compared where they differ "
-             "in one thing alone. Of records of machines (bench --record-machine): what each reached, side by "
-             "side. One file that needs no network. Needs python3 and gnuplot.\n\n"
-             "  kvbench report quick.jsonl\n"
-             "  kvbench report before.jsonl after.jsonl -o both\n"
-             "  kvbench report quick.jsonl --pictures -o plots\n"
-             "  kvbench report results/machines.jsonl",
-    .options = options,
-    .words = offsetof(report, files),
-    .takes_words = true,
-};
-
 /* Writes what `kvbench compare BASE NEW --format json` prints. Returns an exit code. */
 static int comparison_write(const kvb_result_file *base, const kvb_result_file *new, FILE *out)
 {
@@ -193,3 +170,24 @@ static int report_run(void *typed, int argc, char **argv)
     fclose(comparison);
     return code;
 }
+
+const kvb_command kvb_command_report = {
+    .name = "report",
+    .summary = "HTML page with plots, from result files",
+    .run = report_run,
+    .bytes = sizeof(report),
+    .usual = &(const report){.output = "report"},
+    .synopsis = "F.jsonl... [options]",
+    .about = "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and "
+             "how to run each result again. Of two files, the first is before and the second after: under the "
+             "pictures stands what moved, as `kvbench compare` judges it. Results are compared where they differ "
+             "in one thing alone. Of records of machines (bench --record-machine): what each reached, side by "
+             "side. One file that needs no network. Needs python3 and gnuplot.\n\n"
+             "  kvbench report quick.jsonl\n"
+             "  kvbench report before.jsonl after.jsonl -o both\n"
+             "  kvbench report quick.jsonl --pictures -o plots\n"
+             "  kvbench report results/machines.jsonl",
+    .options = options,
+    .words = offsetof(report, files),
+    .takes_words = true,
+};

@@ -145,35 +145,6 @@ static const kvb_option run_options[] = {
     KVB_OPTIONS_END,
 };
 
-static int run_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_run = {
-    .name = "run",
-    .summary = "replay the matrix: verify, measure, record",
-    .run = run_run,
-    .bytes = sizeof(run),
-    .usual = &(const run){.knobs.timeout = 120},
-    .synopsis = "[options]",
-    .about = "Replay workloads through every combination of cache, pool and kernel, each in a child process; check "
-             "every query against the double-precision oracle; measure; record. rho is the largest error divided "
-             "by the bound derived from the kernel's declared arithmetic: above 1 fails. Suites quick and default "
-             "run enough combinations for any two of history, shape, cache, pool and kernel to meet "
-             "(eagle-tree-8x128 is the history of eagle-tree at another shape); where you name some of these "
-             "without --suite, and in suite full, all are run, and those that cannot be are skipped, with the "
-             "reason. Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What "
-             "a killed or stopped run left there the same command keeps with --resume (failures too), and begins "
-             "anew without.\n\n"
-             "  kvbench run --suite quick -o quick.jsonl\n"
-             "  kvbench run --suite quick --check\n"
-             "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
-             "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
-             "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --set growth='*'\n"
-             "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
-    .options = run_options,
-    .knobs = kvb_knobs_table,
-    .knobs_at = offsetof(run, knobs),
-};
-
 /* ---- single calls in a run --------------------------------------------------------------------------------------- */
 
 /* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. If no kind has them, both
@@ -845,3 +816,30 @@ out:
     kvb_result_free(r->kept);
     return code;
 }
+
+const kvb_command kvb_command_run = {
+    .name = "run",
+    .summary = "replay the matrix: verify, measure, record",
+    .run = run_run,
+    .bytes = sizeof(run),
+    .usual = &(const run){.knobs.timeout = 120},
+    .synopsis = "[options]",
+    .about = "Replay workloads through every combination of cache, pool and kernel, each in a child process; check "
+             "every query against the double-precision oracle; measure; record. rho is the largest error divided "
+             "by the bound derived from the kernel's declared arithmetic: above 1 fails. Suites quick and default "
+             "run enough combinations for any two of history, shape, cache, pool and kernel to meet "
+             "(eagle-tree-8x128 is the history of eagle-tree at another shape); where you name some of these "
+             "without --suite, and in suite full, all are run, and those that cannot be are skipped, with the "
+             "reason. Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What "
+             "a killed or stopped run left there the same command keeps with --resume (failures too), and begins "
+             "anew without.\n\n"
+             "  kvbench run --suite quick -o quick.jsonl\n"
+             "  kvbench run --suite quick --check\n"
+             "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+             "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
+             "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --set growth='*'\n"
+             "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
+    .options = run_options,
+    .knobs = kvb_knobs_table,
+    .knobs_at = offsetof(run, knobs),
+};

@@ -36,25 +36,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int show_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_show = {
-    .name = "show",
-    .summary = "validate and describe a workload or a result file",
-    .run = show_run,
-    .bytes = sizeof(show),
-    .synopsis = "FILE|WORKLOAD... [options]",
-    .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
-             "  kvbench show eagle-tree\n"
-             "  kvbench show my-trace.jsonl results.jsonl\n"
-             "  kvbench show results.jsonl --all\n"
-             "  kvbench show results.jsonl --format junit >results.xml\n"
-             "  kvbench show results.jsonl --format benchmark >results.json",
-    .options = options,
-    .words = offsetof(show, files),
-    .takes_words = true,
-};
-
 /* Adds a row for a group of layers: "3 layers (0, 2, 4), 8 heads, …". */
 static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
 {
@@ -251,3 +232,20 @@ static int show_run(void *typed, int argc, char **argv)
     kvb_workloads_free(&workloads);
     return code;
 }
+
+const kvb_command kvb_command_show = {
+    .name = "show",
+    .summary = "validate and describe a workload or a result file",
+    .run = show_run,
+    .bytes = sizeof(show),
+    .synopsis = "FILE|WORKLOAD... [options]",
+    .about = "Validate a workload (every event, its recorded tensors) or a result file, and describe it.\n\n"
+             "  kvbench show eagle-tree\n"
+             "  kvbench show my-trace.jsonl results.jsonl\n"
+             "  kvbench show results.jsonl --all\n"
+             "  kvbench show results.jsonl --format junit >results.xml\n"
+             "  kvbench show results.jsonl --format benchmark >results.json",
+    .options = options,
+    .words = offsetof(show, files),
+    .takes_words = true,
+};

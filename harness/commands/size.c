@@ -106,40 +106,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int size_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_size = {
-    .name = "size",
-    .summary = "what memory a model needs, by engine, and what fits",
-    .run = size_run,
-    .bytes = sizeof(size),
-    .usual = &(const size){.ask = {.tp = 1, .pp = 1}},
-    .synopsis = "MODEL... [options]",
-    .about =
-        "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, "
-        "a folder with one, - (standard input), the name of a built-in model, or its weights: FILE.gguf, or "
-        "an index of safetensors beside a config.json.\n\n"
-        "  kvbench size Llama-3.1-8B --gpu H100-80GB              what fits: contexts and sequences, by engine\n"
-        "  kvbench size Llama-3.1-8B --sequences 1,8              each engine's allocation beside the ideal minimum\n"
-        "  kvbench size Llama-3.1-70B --gpu H100-80GB --context 32k --sequences 16 --suggest\n"
-        "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
-        "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
-        "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
-        "  kvbench size Llama-3.1-8B DeepSeek-V3 --verify         counted against allocated: caches, formats, growth "
-        "policies\n"
-        "  kvbench size Llama-3.1-8B --log vllm.log               predicted, logged, and which rule differs\n"
-        "  kvbench size --list\n\n"
-        "All sizes are for one rank of --tp x --pp. ideal is every row and state that a later token may read; "
-        "the others are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of "
-        "tokens. Activations: of vllm its profiling run's peak, of sglang what it reserves, of llama.cpp its "
-        "compute buffer; else at least what one layer needs for --batch tokens, and f32 logits of each "
-        "sequence. trtllm leaves a ninth of its rows' memory free besides. In csv and json all sizes are "
-        "bytes, and what is not known is empty or null, with a reason.",
-    .options = options,
-    .words = offsetof(size, words),
-    .takes_words = true,
-};
-
 /* ---- options and models ------------------------------------------------------------------------------------------ */
 
 static int bad(const char *option, const char *why)
@@ -726,3 +692,35 @@ static int size_run(void *typed, int argc, char **argv)
     free(s->engines.at);
     return code;
 }
+
+const kvb_command kvb_command_size = {
+    .name = "size",
+    .summary = "what memory a model needs, by engine, and what fits",
+    .run = size_run,
+    .bytes = sizeof(size),
+    .usual = &(const size){.ask = {.tp = 1, .pp = 1}},
+    .synopsis = "MODEL... [options]",
+    .about =
+        "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, "
+        "a folder with one, - (standard input), the name of a built-in model, or its weights: FILE.gguf, or "
+        "an index of safetensors beside a config.json.\n\n"
+        "  kvbench size Llama-3.1-8B --gpu H100-80GB              what fits: contexts and sequences, by engine\n"
+        "  kvbench size Llama-3.1-8B --sequences 1,8              each engine's allocation beside the ideal minimum\n"
+        "  kvbench size Llama-3.1-70B --gpu H100-80GB --context 32k --sequences 16 --suggest\n"
+        "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
+        "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
+        "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
+        "  kvbench size Llama-3.1-8B DeepSeek-V3 --verify         counted against allocated: caches, formats, growth "
+        "policies\n"
+        "  kvbench size Llama-3.1-8B --log vllm.log               predicted, logged, and which rule differs\n"
+        "  kvbench size --list\n\n"
+        "All sizes are for one rank of --tp x --pp. ideal is every row and state that a later token may read; "
+        "the others are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of "
+        "tokens. Activations: of vllm its profiling run's peak, of sglang what it reserves, of llama.cpp its "
+        "compute buffer; else at least what one layer needs for --batch tokens, and f32 logits of each "
+        "sequence. trtllm leaves a ninth of its rows' memory free besides. In csv and json all sizes are "
+        "bytes, and what is not known is empty or null, with a reason.",
+    .options = options,
+    .words = offsetof(size, words),
+    .takes_words = true,
+};

@@ -26,28 +26,6 @@ static const kvb_option options[] = {
     KVB_OPTIONS_END,
 };
 
-static int tune_run(void *typed, int argc, char **argv);
-
-const kvb_command kvb_command_tune = {
-    .name = "tune",
-    .summary = "measure how this machine's memory is best read; runs then do so",
-    .run = tune_run,
-    .bytes = sizeof(tune),
-    .usual = &(const tune){.seconds = 120},
-    .synopsis = "[options]",
-    .about = "Measure on this machine how the flash kernels best read memory: how many cells further on cache "
-             "lines are prefetched, into which cache, how often, whether the first lines of each next page are, "
-             "too, and in which order a row is read: for rows in long runs, in short ones (pages) or apart "
-             "(sequences filled in steps), of so many bytes, for so many query rows that meet one. Candidates take "
-             "turns; what wins by 3 % or more is kept. No result depends on it, only times.\n\n"
-             "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and `bench` use "
-             "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first "
-             "timed run measures the choices that matter most, in two seconds.\n\n"
-             "  kvbench tune --quick\n"
-             "  kvbench tune -o mine.json && kvbench run --suite quick --tuning mine.json",
-    .options = options,
-};
-
 static int table_print(const tune *t, const kvb_tuning *found)
 {
     static const char *const sizes[KVB_READING_SIZES] = {"128", "256", "512", "more"};
@@ -112,3 +90,23 @@ static int tune_run(void *typed, int argc, char **argv)
         printf("\nkept in %s\n", path);
     return code;
 }
+
+const kvb_command kvb_command_tune = {
+    .name = "tune",
+    .summary = "measure how this machine's memory is best read; runs then do so",
+    .run = tune_run,
+    .bytes = sizeof(tune),
+    .usual = &(const tune){.seconds = 120},
+    .synopsis = "[options]",
+    .about = "Measure on this machine how the flash kernels best read memory: how many cells further on cache "
+             "lines are prefetched, into which cache, how often, whether the first lines of each next page are, "
+             "too, and in which order a row is read: for rows in long runs, in short ones (pages) or apart "
+             "(sequences filled in steps), of so many bytes, for so many query rows that meet one. Candidates take "
+             "turns; what wins by 3 % or more is kept. No result depends on it, only times.\n\n"
+             "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and `bench` use "
+             "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first "
+             "timed run measures the choices that matter most, in two seconds.\n\n"
+             "  kvbench tune --quick\n"
+             "  kvbench tune -o mine.json && kvbench run --suite quick --tuning mine.json",
+    .options = options,
+};
