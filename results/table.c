@@ -348,7 +348,7 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
     return table->error;
 }
 
-#define MOST_PUT  16u    /* most cells of a formatted row */
+#define MOST_PUT  20u    /* most cells of a formatted row */
 #define SEPARATOR "\xff" /* replaces the format's tabs: no UTF-8 text has this byte */
 
 int kvb_table_put(kvb_table *table, const char *format, ...)

@@ -572,8 +572,8 @@ static int caches_requests(kvb_caches *rows, char *why, size_t why_bytes)
 {
     static const kvb_cache_type *const caches[] = {&kvb_cache_slab, &kvb_cache_paged, &kvb_cache_paged_prefix,
                                                    &kvb_cache_shared_prefix};
-    filling *f = calloc(1, sizeof *f);
-    int error = f && (f->tokens = calloc(CELLS, sizeof *f->tokens)) ? 0 : -ENOMEM;
+    filling f = {.tokens = calloc(CELLS, sizeof *f.tokens)};
+    int error = f.tokens ? 0 : -ENOMEM;
     for (size_t i = 0; i < sizeof caches / sizeof *caches && !error; i++) {
         kvb_caches_row *row = row_add(rows);
         if (!row) {
@@ -581,14 +581,12 @@ static int caches_requests(kvb_caches *rows, char *why, size_t why_bytes)
             break;
         }
         kvb_progress_now("chat requests, %s", caches[i]->name);
-        error = cache_fill(f, caches[i], row, why, why_bytes);
+        error = cache_fill(&f, caches[i], row, why, why_bytes);
         row->result.status = KVB_STATUS_COUNTED;
         snprintf(row->result.workload, KVB_NAME, KVB_CACHES_CHAT);
         snprintf(row->result.cache, KVB_NAME, "%s", caches[i]->name);
     }
-    if (f)
-        free(f->tokens);
-    free(f);
+    free(f.tokens);
     return kvb_stopped ? -EINTR : error;
 }
 
@@ -882,12 +880,13 @@ static int requests_print(const kvb_caches *rows, kvb_table_format format, FILE 
     return table ? 0 : -ENOMEM;
 }
 
-/* A whole number; not finite: "". */
-static void number_text(double value, char text[32])
+/* A number in a format of printf; not finite: "". */
+static kvb_number number(const char *format, double value)
 {
-    text[0] = '\0';
+    kvb_number out = {""};
     if (isfinite(value))
-        snprintf(text, 32, "%.0f", value);
+        snprintf(out.text, sizeof out.text, format, value);
+    return out;
 }
 
 static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
@@ -900,29 +899,17 @@ static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE 
     for (size_t i = 0; i < rows->n; i++) {
         const kvb_caches_row *row = &rows->at[i];
         const kvb_result *r = &row->result;
-        const double numbers[] = {r->threads,
-                                  row->tokens,
-                                  r->memory.allocator_peak,
-                                  r->memory.reserved_bytes,
-                                  row->live_bytes,
-                                  row->moved_bytes,
-                                  r->time.kinds[KVB_KIND_DECODE].median,
-                                  r->time.kinds[KVB_KIND_FORK].median,
-                                  r->time.kinds[KVB_KIND_CONTROL].median,
-                                  row->rows,
-                                  row->pairs,
-                                  row->alive ? (double)row->alive : (double)NAN,
-                                  row->alive ? (double)row->used : (double)NAN};
-        char text[sizeof numbers / sizeof *numbers][32], rho[32] = "";
-        for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
-            number_text(numbers[n], text[n]);
-        if (isfinite(r->rho))
-            snprintf(rho, sizeof rho, "%.3g", r->rho);
-        const char *const cells[] = {r->workload, r->cache, r->growth, r->kernel, text[0],  kvb_status_name(r->status),
-                                     text[1],     text[2],  text[3],   text[4],   text[5],  text[6],
-                                     text[7],     text[8],  text[9],   text[10],  text[11], text[12],
-                                     rho,         r->reason};
-        kvb_table_row(table, cells);
+        const kvb_time_stats *times = r->time.kinds;
+        const double none = NAN, alive = row->alive ? row->alive : none, used = row->alive ? row->used : none;
+        kvb_table_put(table, "%s\t%s\t%s\t%s\t%u\t%s\t%u\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s",
+                      r->workload, r->cache, r->growth, r->kernel, r->threads, kvb_status_name(r->status), row->tokens,
+                      number("%.0f", r->memory.allocator_peak).text, number("%.0f", r->memory.reserved_bytes).text,
+                      number("%.0f", row->live_bytes).text, number("%.0f", row->moved_bytes).text,
+                      number("%.0f", times[KVB_KIND_DECODE].median).text,
+                      number("%.0f", times[KVB_KIND_FORK].median).text,
+                      number("%.0f", times[KVB_KIND_CONTROL].median).text, number("%.0f", row->rows).text,
+                      number("%.0f", row->pairs).text, number("%.0f", alive).text, number("%.0f", used).text,
+                      number("%.3g", r->rho).text, r->reason);
     }
     return kvb_table_end(table, format, out);
 }

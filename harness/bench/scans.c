@@ -350,15 +350,10 @@ int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t c
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score)
 {
-    kvb_bench_scan *run = calloc(1, sizeof *run);
-    if (!run)
-        return -ENOMEM;
-    run->work = work;
-    kvb_bench_scanner_add(run, &kvb_kernel_scan);
-    kvb_bench_scanner_add(run, &kvb_kernel_scan_reference);
-    int error = kvb_bench_scan_measure(run, team, cells, seconds);
-    if (!error)
-        error = kvb_bench_scan_report(table, run, score);
-    free(run);
-    return error;
+    static kvb_bench_scan run; /* too large for a stack */
+    run = (kvb_bench_scan){.work = work};
+    kvb_bench_scanner_add(&run, &kvb_kernel_scan);
+    kvb_bench_scanner_add(&run, &kvb_kernel_scan_reference);
+    const int error = kvb_bench_scan_measure(&run, team, cells, seconds);
+    return error ? error : kvb_bench_scan_report(table, &run, score);
 }

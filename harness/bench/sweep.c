@@ -206,20 +206,15 @@ static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kv
                       const kvb_bench_contestant *c)
 {
     const char *k = row->work.format, *v = row->work.v_format;
-    kvb_result *r = malloc(sizeof *r);
-    if (!r)
-        return -ENOMEM;
-    verdict_fill(row, c, (uint64_t)run->scene->n_tok * run->scene->heads, k, v ? v : k, r);
-    workload_text(row, r->workload);
+    kvb_result r;
+    verdict_fill(row, c, (uint64_t)run->scene->n_tok * run->scene->heads, k, v ? v : k, &r);
+    workload_text(row, r.workload);
     if (c->rows) {
-        r->memory.scratch_bytes = (double)c->call.scratch_bytes;
-        foreign_fill(c, r);
+        r.memory.scratch_bytes = (double)c->call.scratch_bytes;
+        foreign_fill(c, &r);
     }
-    int error = c->turns ? times_fill(run, c, r) : 0;
-    if (!error)
-        error = kvb_results_add(&sweep->results, r);
-    free(r);
-    return error;
+    const int error = c->turns ? times_fill(run, c, &r) : 0;
+    return error ? error : kvb_results_add(&sweep->results, &r);
 }
 
 /* ---- recurrent layers -------------------------------------------------------------------------------------------- */
@@ -250,33 +245,25 @@ static int scan_times_fill(const kvb_bench_scan *run, const kvb_bench_contestant
 static int scan_result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_scan *run,
                            const kvb_bench_contestant *c)
 {
-    kvb_result *r = malloc(sizeof *r);
-    if (!r)
-        return -ENOMEM;
-    verdict_fill(row, c, (uint64_t)row->batch * run->work->problem.heads, "f32", "f32", r);
-    snprintf(r->workload, sizeof r->workload, "%s-%.*s-%u", row->kind->name,
+    kvb_result r;
+    verdict_fill(row, c, (uint64_t)row->batch * run->work->problem.heads, "f32", "f32", &r);
+    snprintf(r.workload, sizeof r.workload, "%s-%.*s-%u", row->kind->name,
              (int)(strrchr(row->scan.name, '-') - row->scan.name), row->scan.name, row->batch);
-    int error = c->turns ? scan_times_fill(run, c, r) : 0;
-    if (!error)
-        error = kvb_results_add(&sweep->results, r);
-    free(r);
-    return error;
+    const int error = c->turns ? scan_times_fill(run, c, &r) : 0;
+    return error ? error : kvb_results_add(&sweep->results, &r);
 }
 
 static int scan_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row)
 {
-    kvb_bench_scan *run = calloc(1, sizeof *run);
-    if (!run)
-        return -ENOMEM;
-    run->work = &row->scan;
+    static kvb_bench_scan run; /* too large for a stack */
+    run = (kvb_bench_scan){.work = &row->scan};
     for (uint32_t k = 0; k < sweep->n_scans; k++)
-        kvb_bench_scanner_add(run, sweep->scans[k]);
-    int error = kvb_bench_scan_measure(run, team, 0, sweep->seconds * run->n);
+        kvb_bench_scanner_add(&run, sweep->scans[k]);
+    int error = kvb_bench_scan_measure(&run, team, 0, sweep->seconds * run.n);
     row->first = sweep->results.n;
-    for (uint32_t k = 0; k < run->n && !error; k++)
-        error = scan_result_add(sweep, row, run, &run->of[k]);
+    for (uint32_t k = 0; k < run.n && !error; k++)
+        error = scan_result_add(sweep, row, &run, &run.of[k]);
     row->n = sweep->results.n - row->first;
-    free(run);
     return error;
 }
 
@@ -309,34 +296,24 @@ int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_benc
     static const kvb_bench_entry whole = {.way = KVB_BENCH_WHOLE};
     if (row->kind->scan)
         return scan_row_measure(sweep, team, row);
-    kvb_bench_run *run = calloc(1, sizeof *run);
-    kvb_bench_scene *scene = calloc(1, sizeof *scene);
-    int error = run && scene ? 0 : -ENOMEM;
-    if (!error)
-        error = kvb_bench_store_open(&sweep->store, team, &row->work, row->work.cells,
+    static kvb_bench_run run; /* too large for a stack */
+    kvb_bench_scene scene = {0};
+    run = (kvb_bench_run){.team = {team}, .scene = &scene, .store = &sweep->store, .seconds = sweep->seconds};
+    int error = kvb_bench_store_open(&sweep->store, team, &row->work, row->work.cells,
                                      kvb_bench_layers(&row->work, row->work.cells));
     if (!error)
-        error = kvb_bench_scene_open(scene, team, &row->work, row->work.cells);
-    if (!error) {
-        run->team[0] = team;
-        run->scene = scene;
-        run->store = &sweep->store;
-        run->seconds = sweep->seconds;
-        for (uint32_t k = 0; k < sweep->n_kernels; k++)
-            kvb_bench_contestant_add(run, sweep->registry, &whole, sweep->kernels[k]);
-        error = kvb_bench_run_measure(run);
-        row->first = sweep->results.n;
-        for (uint32_t k = 0; k < run->n && !error; k++)
-            error = result_add(sweep, row, run, &run->contestant[k]);
-        row->n = sweep->results.n - row->first;
-        if (!error && sweep->by_formats)
-            error = formats_fill(sweep, row, run);
-        kvb_bench_run_close(run);
-    }
-    if (scene)
-        kvb_bench_scene_close(scene);
-    free(scene);
-    free(run);
+        error = kvb_bench_scene_open(&scene, team, &row->work, row->work.cells);
+    for (uint32_t k = 0; k < sweep->n_kernels && !error; k++)
+        kvb_bench_contestant_add(&run, sweep->registry, &whole, sweep->kernels[k]);
+    error = error ? error : kvb_bench_run_measure(&run);
+    row->first = sweep->results.n;
+    for (uint32_t k = 0; k < run.n && !error; k++)
+        error = result_add(sweep, row, &run, &run.contestant[k]);
+    row->n = sweep->results.n - row->first;
+    if (!error && sweep->by_formats)
+        error = formats_fill(sweep, row, &run);
+    kvb_bench_run_close(&run);
+    kvb_bench_scene_close(&scene);
     return error;
 }
 
