@@ -118,6 +118,11 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...)
 
 int kvb_fail(int error, const char *why)
 {
+    if (error == -EINTR && kvb_stopped) {
+        fflush(stdout);
+        kvb_complain(NULL, 0, "stopped by a signal");
+        kvb_stop_die();
+    }
     return kvb_complain(NULL, error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s",
                         *why ? why : strerror(-error));
 }

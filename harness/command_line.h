@@ -109,7 +109,7 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define kvb_refuse(...) kvb_complain(NULL, KVB_EXIT_USAGE, __VA_ARGS__) /* bad usage or input */
 /* The same for a negative errno: why, or what the errno says if that is "". KVB_EXIT_USAGE if it is -EINVAL, else
- * KVB_EXIT_MACHINE. */
+ * KVB_EXIT_MACHINE. -EINTR after a signal ends the program. */
 int kvb_fail(int error, const char *why);
 
 /*

@@ -462,40 +462,29 @@ static const kvb_model model = {.n_layers = 1,
                                             .scale = 1,
                                             .rope = {.known = true, .dims = CALL_DIM, .base = 10000}}}};
 
-typedef enum verb {
-    STEP_ALL,
-    STEP_ONE,
-    SEQ_RM,
-    SEQ_CP,
-    REORDER,
-    SEQ_ADD,
-    SEQ_DIV,
-    DEFRAG,
-    TREE,
-    MATCH,
-    SAVE,
-    LOAD,
-    CLEAR,
-    TABLES,
-    VERBS
-} verb;
+/* The calls: a name here, in the table, the unit, and its nanoseconds. */
+#define CALLS_OF(V)                                                                                                    \
+    V(STEP_ALL, "step all", "ns a token", 1)                                                                           \
+    V(STEP_ONE, "step one", "ns", 1)                                                                                   \
+    V(SEQ_RM, "seq_rm", "ns", 1)                                                                                       \
+    V(SEQ_CP, "seq_cp", "ns", 1)                                                                                       \
+    V(REORDER, "reorder", "ns a sequence", 1)                                                                          \
+    V(SEQ_ADD, "seq_add", "ns", 1)                                                                                     \
+    V(SEQ_DIV, "seq_div", "ns", 1)                                                                                     \
+    V(DEFRAG, "defrag", "us", 1e3)                                                                                     \
+    V(TREE, "tree", "ns a node", 1)                                                                                    \
+    V(MATCH, "match", "us", 1e3)                                                                                       \
+    V(SAVE, "save", "us", 1e3)                                                                                         \
+    V(LOAD, "load", "us", 1e3)                                                                                         \
+    V(CLEAR, "clear", "us", 1e3)                                                                                       \
+    V(TABLES, "tables", "KiB", 1)
+#define NUMBER(verb, ...) verb,
+#define ROW(verb, ...)    {__VA_ARGS__},
+typedef enum verb { CALLS_OF(NUMBER) VERBS } verb;
 static const struct {
     const char *name, *unit;
     double ns;
-} verbs[VERBS] = {[STEP_ALL] = {"step all", "ns a token", 1},
-                  [STEP_ONE] = {"step one", "ns", 1},
-                  [SEQ_RM] = {"seq_rm", "ns", 1},
-                  [SEQ_CP] = {"seq_cp", "ns", 1},
-                  [REORDER] = {"reorder", "ns a sequence", 1},
-                  [SEQ_ADD] = {"seq_add", "ns", 1},
-                  [SEQ_DIV] = {"seq_div", "ns", 1},
-                  [DEFRAG] = {"defrag", "us", 1e3},
-                  [TREE] = {"tree", "ns a node", 1},
-                  [MATCH] = {"match", "us", 1e3},
-                  [SAVE] = {"save", "us", 1e3},
-                  [LOAD] = {"load", "us", 1e3},
-                  [CLEAR] = {"clear", "us", 1e3},
-                  [TABLES] = {"tables", "KiB", 1}};
+} verbs[VERBS] = {CALLS_OF(ROW)};
 
 typedef struct bench {
     const kvb_cache_type *type;

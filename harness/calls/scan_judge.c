@@ -33,68 +33,44 @@
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-enum {
-    KIND,
-    GROUPS,
-    EACH,
-    D_K,
-    D_V,
-    WIDTH,
-    N_TOK,
-    SEQUENCES,
-    LENGTHS,
-    FROM,
-    TO,
-    SLOTS,
-    GAP,
-    RUN,
-    STATE,
-    OUT,
-    SILU,
-    BIAS,
-    VALUES,
-    THREADS,
-    ALIGN,
-    ORDER,
-    AXES
-};
-
 static const kvb_scan_kind kinds[] = {KVB_SCAN_MAMBA2, KVB_SCAN_MAMBA1, KVB_SCAN_LIGHTNING, KVB_SCAN_DELTA,
                                       KVB_SCAN_CONV};
 
-static const kvb_call_axis axes[AXES] = {
-    [KIND] = {"recurrence", "kind of the layer", WORDS("mamba2", "mamba1", "lightning", "delta", "conv")},
-    [GROUPS] = {"groups", "groups of heads, which share q and k", WORDS("1", "2", "3", "4", "8")},
-    [EACH] = {"group", "heads of each of these", WORDS("1", "2", "3", "5", "8", "16")},
-    [D_K] = {"d_k", "rows of a head's state",
-             WORDS("16", "64", "128", "1", "2", "3", "7", "8", "15", "17", "32", "48", "80", "96", "256")},
-    [D_V] = {"d_v", "elements of such a row; of mamba1 and conv all channels",
-             WORDS("16", "64", "128", "1", "3", "7", "15", "17", "32", "48", "80", "96", "112", "192", "256", "1536")},
-    [WIDTH] = {"width", "of a convolution, the token itself included", WORDS("4", "2", "3", "8", "16")},
-    [N_TOK] = {"tokens", "of the longest sequence",
-               WORDS("1", "2", "3", "4", "7", "8", "9", "15", "16", "17", "31", "32", "33", "63", "64", "65", "127",
-                     "128", "129", "255", "256", "257", "513", "1025")},
-    [SEQUENCES] = {"sequences", "of the call", WORDS("1", "2", "3", "7", "16", "33")},
-    [LENGTHS] = {"lengths", "of the sequences; one: one has all tokens, the others have one each",
-                 WORDS("equal", "mixed", "one")},
-    [FROM] = {"from", "where sequences begin; shared: all with one slot; node: with what an earlier one left",
-              WORDS("slot", "zero", "mixed", "shared", "node")},
-    [TO] = {"to", "where states are left; middle: in the middle, too; every: after each token",
-            WORDS("place", "other", "none", "middle", "every")},
-    [SLOTS] = {"slots", "order of the slots", WORDS("ordered", "shuffled")},
-    [GAP] = {"slot_gap", "bytes between slots, beyond the least", WORDS("0", "64", "4096")},
-    [RUN] = {"run", "the longest run as the call has it, or all of its tokens", WORDS("exact", "all")},
-    [STATE] = {"state", "element of the states", WORDS("f32", "f16", "bf16")},
-    [OUT] = {"out", "element of the outputs", WORDS("f32", "f16", "bf16")},
-    [SILU] = {"silu", "behind a convolution", WORDS("no", "yes")},
-    [BIAS] = {"bias", "of a convolution", WORDS("no", "yes")},
-    [VALUES] = {"values", "decays near 1 (remembers), near 0 (forgets), both (jumps); large, subnormal and zero inputs",
-                WORDS("usual", "remembers", "forgets", "jumps", "large", "tiny", "zeros")},
-    [THREADS] = {"threads", "of the team; another team must give the same bits", WORDS("1", "2", "3", "8")},
-    [ALIGN] = {"align", "bytes by which inputs and out are aligned, and no more", WORDS("64", "16", "4")},
-    [ORDER] = {"order", "calls of the kernel before this one",
-               WORDS("first", "repeated", "after-larger", "after-smaller")},
-};
+/* The axes: a name here, the name in a text, what it is, and its values, the simplest first. */
+#define AXES_OF(A)                                                                                                     \
+    A(KIND, "recurrence", "kind of the layer", "mamba2", "mamba1", "lightning", "delta", "conv")                       \
+    A(GROUPS, "groups", "groups of heads, which share q and k", "1", "2", "3", "4", "8")                               \
+    A(EACH, "group", "heads of each of these", "1", "2", "3", "5", "8", "16")                                          \
+    A(D_K, "d_k", "rows of a head's state", "16", "64", "128", "1", "2", "3", "7", "8", "15", "17", "32", "48", "80",  \
+      "96", "256")                                                                                                     \
+    A(D_V, "d_v", "elements of such a row; of mamba1 and conv all channels", "16", "64", "128", "1", "3", "7", "15",   \
+      "17", "32", "48", "80", "96", "112", "192", "256", "1536")                                                       \
+    A(WIDTH, "width", "of a convolution, the token itself included", "4", "2", "3", "8", "16")                         \
+    A(N_TOK, "tokens", "of the longest sequence", "1", "2", "3", "4", "7", "8", "9", "15", "16", "17", "31", "32",     \
+      "33", "63", "64", "65", "127", "128", "129", "255", "256", "257", "513", "1025")                                 \
+    A(SEQUENCES, "sequences", "of the call", "1", "2", "3", "7", "16", "33")                                           \
+    A(LENGTHS, "lengths", "of the sequences; one: one has all tokens, the others have one each", "equal", "mixed",     \
+      "one")                                                                                                           \
+    A(FROM, "from", "where sequences begin; shared: all with one slot; node: with what an earlier one left", "slot",   \
+      "zero", "mixed", "shared", "node")                                                                               \
+    A(TO, "to", "where states are left; middle: in the middle, too; every: after each token", "place", "other",        \
+      "none", "middle", "every")                                                                                       \
+    A(SLOTS, "slots", "order of the slots", "ordered", "shuffled")                                                     \
+    A(GAP, "slot_gap", "bytes between slots, beyond the least", "0", "64", "4096")                                     \
+    A(RUN, "run", "the longest run as the call has it, or all of its tokens", "exact", "all")                          \
+    A(STATE, "state", "element of the states", "f32", "f16", "bf16")                                                   \
+    A(OUT, "out", "element of the outputs", "f32", "f16", "bf16")                                                      \
+    A(SILU, "silu", "behind a convolution", "no", "yes")                                                               \
+    A(BIAS, "bias", "of a convolution", "no", "yes")                                                                   \
+    A(VALUES, "values", "decays near 1 (remembers), near 0 (forgets), both (jumps); large, subnormal and zero inputs", \
+      "usual", "remembers", "forgets", "jumps", "large", "tiny", "zeros")                                              \
+    A(THREADS, "threads", "of the team; another team must give the same bits", "1", "2", "3", "8")                     \
+    A(ALIGN, "align", "bytes by which inputs and out are aligned, and no more", "64", "16", "4")                       \
+    A(ORDER, "order", "calls of the kernel before this one", "first", "repeated", "after-larger", "after-smaller")
+#define NUMBER(name, ...)          name,
+#define ROW(name, word, what, ...) {word, what, WORDS(__VA_ARGS__)},
+enum { AXES_OF(NUMBER) AXES };
+static const kvb_call_axis axes[AXES] = {AXES_OF(ROW)};
 
 static const char *const bases[] = {"recurrence=conv,tokens=3,sequences=3",
                                     "recurrence=mamba1,tokens=3,sequences=3",

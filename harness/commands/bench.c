@@ -810,12 +810,7 @@ static int targets_run(bench *b)
                                          : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
     if (!error && !code && b->machines)
         code = machine_record(b);
-    if (error == -EINTR) {
-        fflush(stdout);
-        kvb_complain("bench", 0, "stopped by a signal");
-        kvb_stop_die();
-    }
-    return code;
+    return error == -EINTR ? kvb_fail(error, "") : code;
 }
 
 /* ---- parts --------------------------------------------------------------------------------------------------- */

@@ -631,10 +631,6 @@ static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
         const int closed = kvb_result_close(c->writer, !error, c->why, sizeof c->why);
         error = error ? error : closed;
     }
-    if (error == -EINTR) {
-        kvb_complain("check", 0, "stopped by a signal");
-        kvb_stop_die();
-    }
     if (error)
         return kvb_fail(error, *c->why ? c->why : why);
     if (!n)

@@ -312,13 +312,7 @@ static int duel_run(const duel_words *words, kvb_results *base, kvb_results *new
     w.knobs.sample_ms = w.knobs.sample_ms ? w.knobs.sample_ms : programs ? 200 : 1000;
     kvb_stop_catch();
     int error = programs ? programs_run(&w, base, new, why, sizeof why) : plugins_run(&w, base, new, why, sizeof why);
-    if (error == -EINTR) {
-        kvb_complain("compare", 0, "stopped by a signal");
-        kvb_stop_die();
-    }
-    if (error)
-        return kvb_fail(error, why);
-    return -1;
+    return error ? kvb_fail(error, why) : -1;
 }
 
 /* ---- two result files -------------------------------------------------------------------------------------------- */

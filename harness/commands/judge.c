@@ -150,10 +150,8 @@ static int end(judge *j, int error, const char *why)
         error = error ? error : kvb_result_table(j->results.at, j->results.n, true, false, j->format, stdout);
     else if (j->results.n > 1)
         printf("\n%zu calls: %zu right, %zu wrong\n", j->results.n, j->results.n - wrong, wrong);
-    if (error == -EINTR) {
-        kvb_complain("judge", 0, "stopped by a signal");
-        kvb_stop_die();
-    }
+    if (error == -EINTR)
+        kvb_fail(error, why);
     if (error)
         return kvb_complain("judge", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s",
                             *why ? why : strerror(-error));
