@@ -14,47 +14,8 @@
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Values that are NULL here come from the registry and the list of profiles. */
-static const kvb_call_axis table[KVB_ATTEND_AXES] = {
-    [KVB_AT_DIM] = {"head_dim", "channels of K and V rows, or of each; latent: V is the first part of K's rows",
-                    WORDS("64", "128", "32", "40", "72", "80", "96", "112", "120", "160", "192", "256", "512", "64x128",
-                          "128x64", "192x128", "576x512-latent")},
-    [KVB_AT_KV_HEADS] = {"kv_heads", "heads of K and V", WORDS("1", "2", "3", "4", "5", "8", "16", "32")},
-    [KVB_AT_GROUP] = {"group", "query heads for each of these",
-                      WORDS("1", "2", "3", "4", "5", "6", "7", "8", "12", "16", "71", "128")},
-    [KVB_AT_N_TOK] = {"tokens", "queries of the call",
-                      WORDS("1", "2", "3", "4", "5", "6", "7", "8", "9", "15", "16", "17", "31", "32", "33", "63", "64",
-                            "65", "127", "128", "129", "512")},
-    [KVB_AT_CELLS] = {"cells", "cells of the view",
-                      WORDS("1", "2", "15", "16", "17", "31", "32", "33", "63", "64", "65", "127", "128", "129", "255",
-                            "256", "257", "512", "1023", "1025", "1500", "4100", "32768", "65535", "65536", "65537")},
-    [KVB_AT_BATCH] = {"batch", "sequences, of unlike lengths", WORDS("1", "2", "3", "7", "16", "33")},
-    [KVB_AT_MASK] = {"mask", "kind of mask", WORDS("none", "causal", "explicit", "runs", "pages")},
-    [KVB_AT_PAGE] = {"page", "cells of a page; the pages of sequences lie in any order, and some are shared",
-                     WORDS("1", "3", "16", "48", "64", "256")},
-    [KVB_AT_STRIDE] = {"mask_stride", "words of a bit row beyond the least", WORDS("0", "1", "5")},
-    [KVB_AT_BLIND] = {"blind", "queries that see nothing", WORDS("none", "first", "last", "some")},
-    [KVB_AT_LIMITS] = {"limits", "what a query sees of its sequence",
-                       WORDS("none", "window-8", "window-70", "window-8-sinks-3", "chunk-16")},
-    [KVB_AT_SOFTCAP] = {"softcap", "of the logits; 0: none", WORDS("0", "30", "5")},
-    [KVB_AT_SINKS] = {"sinks", "deviation of the sink logits; 0: there are none", WORDS("0", "1", "60")},
-    [KVB_AT_SCALE] = {"scale", "factor on q.k; 0: 1/sqrt(head_dim)", WORDS("0", "1", "0.05")},
-    [KVB_AT_K] = {"k", "format of K", NULL},
-    [KVB_AT_V] = {"v", "format of V", WORDS("same", "f32", "f16", "bf16", "q8_0", "q4_0", "e4m3", "a4g32")},
-    [KVB_AT_ROTATED] = {"rotated", "rows behind a Hadamard transform (+had)", WORDS("no", "yes")},
-    [KVB_AT_VALUES] = {"values", "profile of q, K and V", NULL},
-    [KVB_AT_THREADS] = {"threads", "of the team", WORDS("1", "2", "3", "8")},
-    [KVB_AT_DETERMINISTIC] = {"deterministic", "the same bits are asked for whatever the team", WORDS("no", "yes")},
-    [KVB_AT_OUT] = {"out", "element of the outputs", WORDS("f32", "f16", "bf16")},
-    [KVB_AT_FRONT] = {"front", "first cells that lie elsewhere", WORDS("none", "one", "half", "all")},
-    [KVB_AT_ALIGN] = {"align", "bytes by which rows, q and outputs are aligned, and no more", WORDS("64", "16", "4")},
-    [KVB_AT_ORDER] = {"order", "calls of the kernel before this one",
-                      WORDS("first", "repeated", "after-larger", "after-smaller")},
-    [KVB_AT_PLACE] =
-        {"place",
-         "where rows lie: together, or so far apart that offsets pass 2^31 and 2^32 bytes, and cells 2^16 and 2^20",
-         WORDS("together", "2GiB", "4GiB")},
-};
+#define ROW(name, word, what, ...) {word, what, WORDS(__VA_ARGS__)},
+static const kvb_call_axis table[KVB_ATTEND_AXES] = {KVB_ATTEND_AXES_OF(ROW)};
 
 static const char *const bases[] = {
     "tokens=33,cells=65,mask=explicit", "tokens=33,cells=1500,mask=runs", "tokens=33,cells=1500,mask=pages",

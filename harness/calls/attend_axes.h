@@ -8,34 +8,45 @@
 #include "harness/calls/subject.h"
 #include "harness/selection/registry.h"
 
-typedef enum kvb_attend_axis {
-    KVB_AT_DIM,
-    KVB_AT_KV_HEADS,
-    KVB_AT_GROUP,
-    KVB_AT_N_TOK,
-    KVB_AT_CELLS,
-    KVB_AT_BATCH,
-    KVB_AT_MASK,
-    KVB_AT_PAGE,
-    KVB_AT_STRIDE,
-    KVB_AT_BLIND,
-    KVB_AT_LIMITS,
-    KVB_AT_SOFTCAP,
-    KVB_AT_SINKS,
-    KVB_AT_SCALE,
-    KVB_AT_K,
-    KVB_AT_V,
-    KVB_AT_ROTATED,
-    KVB_AT_VALUES,
-    KVB_AT_THREADS,
-    KVB_AT_DETERMINISTIC,
-    KVB_AT_OUT,
-    KVB_AT_FRONT,
-    KVB_AT_ALIGN,
-    KVB_AT_ORDER,
-    KVB_AT_PLACE,
-    KVB_ATTEND_AXES
-} kvb_attend_axis;
+/* The axes: a name here, the name in a text, what it is, and its values, the simplest first. NULL: values come from the
+ * registry and the list of profiles. */
+#define KVB_ATTEND_AXES_OF(A)                                                                                          \
+    A(DIM, "head_dim", "channels of K and V rows, or of each; latent: V is the first part of K's rows", "64", "128",   \
+      "32", "40", "72", "80", "96", "112", "120", "160", "192", "256", "512", "64x128", "128x64", "192x128",           \
+      "576x512-latent")                                                                                                \
+    A(KV_HEADS, "kv_heads", "heads of K and V", "1", "2", "3", "4", "5", "8", "16", "32")                              \
+    A(GROUP, "group", "query heads for each of these", "1", "2", "3", "4", "5", "6", "7", "8", "12", "16", "71",       \
+      "128")                                                                                                           \
+    A(N_TOK, "tokens", "queries of the call", "1", "2", "3", "4", "5", "6", "7", "8", "9", "15", "16", "17", "31",     \
+      "32", "33", "63", "64", "65", "127", "128", "129", "512")                                                        \
+    A(CELLS, "cells", "cells of the view", "1", "2", "15", "16", "17", "31", "32", "33", "63", "64", "65", "127",      \
+      "128", "129", "255", "256", "257", "512", "1023", "1025", "1500", "4100", "32768", "65535", "65536", "65537")    \
+    A(BATCH, "batch", "sequences, of unlike lengths", "1", "2", "3", "7", "16", "33")                                  \
+    A(MASK, "mask", "kind of mask", "none", "causal", "explicit", "runs", "pages")                                     \
+    A(PAGE, "page", "cells of a page; the pages of sequences lie in any order, and some are shared", "1", "3", "16",   \
+      "48", "64", "256")                                                                                               \
+    A(STRIDE, "mask_stride", "words of a bit row beyond the least", "0", "1", "5")                                     \
+    A(BLIND, "blind", "queries that see nothing", "none", "first", "last", "some")                                     \
+    A(LIMITS, "limits", "what a query sees of its sequence", "none", "window-8", "window-70", "window-8-sinks-3",      \
+      "chunk-16")                                                                                                      \
+    A(SOFTCAP, "softcap", "of the logits; 0: none", "0", "30", "5")                                                    \
+    A(SINKS, "sinks", "deviation of the sink logits; 0: there are none", "0", "1", "60")                               \
+    A(SCALE, "scale", "factor on q.k; 0: 1/sqrt(head_dim)", "0", "1", "0.05")                                          \
+    A(K, "k", "format of K", NULL)                                                                                     \
+    A(V, "v", "format of V", "same", "f32", "f16", "bf16", "q8_0", "q4_0", "e4m3", "a4g32")                            \
+    A(ROTATED, "rotated", "rows behind a Hadamard transform (+had)", "no", "yes")                                      \
+    A(VALUES, "values", "profile of q, K and V", NULL)                                                                 \
+    A(THREADS, "threads", "of the team", "1", "2", "3", "8")                                                           \
+    A(DETERMINISTIC, "deterministic", "the same bits are asked for whatever the team", "no", "yes")                    \
+    A(OUT, "out", "element of the outputs", "f32", "f16", "bf16")                                                      \
+    A(FRONT, "front", "first cells that lie elsewhere", "none", "one", "half", "all")                                  \
+    A(ALIGN, "align", "bytes by which rows, q and outputs are aligned, and no more", "64", "16", "4")                  \
+    A(ORDER, "order", "calls of the kernel before this one", "first", "repeated", "after-larger", "after-smaller")     \
+    A(PLACE, "place",                                                                                                  \
+      "where rows lie: together, or so far apart that offsets pass 2^31 and 2^32 bytes, and cells 2^16 and 2^20",      \
+      "together", "2GiB", "4GiB")
+#define KVB_ATTEND_AXIS(name, ...) KVB_AT_##name,
+typedef enum kvb_attend_axis { KVB_ATTEND_AXES_OF(KVB_ATTEND_AXIS) KVB_ATTEND_AXES } kvb_attend_axis;
 
 /* The space of attention calls over all pools of a registry and all value profiles. The registry owns the pools. */
 typedef struct kvb_attend_space {

@@ -16,14 +16,8 @@
 #include "oracle/codec.h"
 #include "workloads/files.h"
 
-const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {"q", "k", "v", "out",
-                                                            /* of attention */
-                                                            "lse", "sinks", "mask", "lengths", "cu_seqlens_q",
-                                                            "cu_seqlens_k", "block_table", "k_scale", "v_scale",
-                                                            /* of scans */
-                                                            "gate", "beta", "a", "bias", "initial_state", "final_state",
-                                                            /* of attention */
-                                                            "q_rounded"};
+#define NAME(part, name) name,
+const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {KVB_RECORDED_PARTS_OF(NAME)};
 
 /* Other names of parts. */
 static const struct {

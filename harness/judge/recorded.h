@@ -128,29 +128,30 @@ static inline kvb_elem kvb_dtype_elem(kvb_dtype dtype)
     return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
 }
 
-typedef enum kvb_recorded_part {
-    KVB_RECORDED_Q,
-    KVB_RECORDED_K,
-    KVB_RECORDED_V,
-    KVB_RECORDED_OUT,
-    KVB_RECORDED_LSE,
-    KVB_RECORDED_SINKS,
-    KVB_RECORDED_MASK,
-    KVB_RECORDED_LENGTHS,
-    KVB_RECORDED_CU_Q,
-    KVB_RECORDED_CU_K,
-    KVB_RECORDED_TABLE,
-    KVB_RECORDED_K_SCALE,
-    KVB_RECORDED_V_SCALE,
-    KVB_RECORDED_GATE,
-    KVB_RECORDED_BETA,
-    KVB_RECORDED_A,
-    KVB_RECORDED_BIAS,
-    KVB_RECORDED_INITIAL,
-    KVB_RECORDED_FINAL,
-    KVB_RECORDED_Q_ROUNDED,
-    KVB_RECORDED_PARTS
-} kvb_recorded_part;
+/* Arrays of a call, and their names. */
+#define KVB_RECORDED_PARTS_OF(P)                                                                                       \
+    P(Q, "q")                                                                                                          \
+    P(K, "k")                                                                                                          \
+    P(V, "v")                                                                                                          \
+    P(OUT, "out")                                                                                                      \
+    P(LSE, "lse")                                                                                                      \
+    P(SINKS, "sinks")                                                                                                  \
+    P(MASK, "mask")                                                                                                    \
+    P(LENGTHS, "lengths")                                                                                              \
+    P(CU_Q, "cu_seqlens_q")                                                                                            \
+    P(CU_K, "cu_seqlens_k")                                                                                            \
+    P(TABLE, "block_table")                                                                                            \
+    P(K_SCALE, "k_scale")                                                                                              \
+    P(V_SCALE, "v_scale")                                                                                              \
+    P(GATE, "gate")                                                                                                    \
+    P(BETA, "beta")                                                                                                    \
+    P(A, "a")                                                                                                          \
+    P(BIAS, "bias")                                                                                                    \
+    P(INITIAL, "initial_state")                                                                                        \
+    P(FINAL, "final_state")                                                                                            \
+    P(Q_ROUNDED, "q_rounded")
+#define KVB_RECORDED_PART(part, name) KVB_RECORDED_##part,
+typedef enum kvb_recorded_part { KVB_RECORDED_PARTS_OF(KVB_RECORDED_PART) KVB_RECORDED_PARTS } kvb_recorded_part;
 extern const char *const kvb_recorded_parts[KVB_RECORDED_PARTS]; /* "q", … */
 
 /* An array by its axes. An axis that the array lacks has n 1 and stride 0. */
