@@ -119,9 +119,8 @@ static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,trtllm", on_macs[]
 static int device_unknown(const char *name)
 {
     char known[512] = "";
-    const kvb_device *device;
 
-    for (size_t i = 0; (device = kvb_device_at(i)); i++)
+    for (const kvb_device *device = kvb_devices; device->name; device++)
         kvb_list_add(known, sizeof known, " ", "%s", device->name);
     return kvb_unknown("size", "--gpu: unknown device", name, known);
 }

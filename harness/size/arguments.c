@@ -62,8 +62,6 @@ int kvb_numbers_parse(const char *text, kvb_size_numbers *numbers, char *why, si
 
 static int format_find(const char *name, const kvb_kv_format **format, char *why, size_t why_bytes)
 {
-    const kvb_kv_format *f;
-
     if ((*format = kvb_kv_format_find(name)))
         return 0;
     if (kvb_is_bits_alone(name))
@@ -71,7 +69,7 @@ static int format_find(const char *name, const kvb_kv_format **format, char *why
                            "format '%s': with which scales? q4_0 and iq4_nl (ggml), a4g64 (MLX), nvfp4, mxfp4", name);
     char known[512] = "";
 
-    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++)
+    for (const kvb_kv_format *f = kvb_kv_formats; f->name; f++)
         kvb_list_add(known, sizeof known, " ", "%s", f->name);
     return kvb_name_unknown("unknown format", name, known, why, why_bytes);
 }

@@ -23,7 +23,7 @@
         "Mac-" #GB "GB", GB <= 32 ? MIB(1024 * GB) * 2 / 3 : MIB(1024 * GB) * 3 / 4, false, true                       \
     }
 
-static const kvb_device known_devices[] = {
+const kvb_device kvb_devices[] = {
     {"T4", MIB(15360), false, false},
     {"A10", MIB(23028), false, false},
     {"A10G", MIB(23028), false, false},
@@ -61,12 +61,8 @@ static const kvb_device known_devices[] = {
     MAC(192),
     MAC(256),
     MAC(512),
+    {.name = NULL},
 };
-
-const kvb_device *kvb_device_at(size_t i)
-{
-    return i < sizeof known_devices / sizeof *known_devices ? &known_devices[i] : NULL;
-}
 
 #define BETWEEN " -_/"
 
@@ -112,9 +108,9 @@ static bool letters_are_of(const char *said, const char *name)
 
 const kvb_device *kvb_device_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
-        if (letters_are_of(name, known_devices[i].name) || words_are_of(name, known_devices[i].name))
-            return &known_devices[i];
+    for (const kvb_device *d = kvb_devices; d->name; d++)
+        if (letters_are_of(name, d->name) || words_are_of(name, d->name))
+            return d;
     return NULL;
 }
 
@@ -124,7 +120,7 @@ const kvb_device *kvb_device_find(const char *name)
  * blocks; MLX's affine groups aBgN, B bits with a 16-bit scale and bias for N elements; OCP FP8 and MX; NVFP4, without its
  * one f32 a tensor; vLLM's types with an f32 scale for each token and head; TurboQuant; flashmla_sparse.py: of a row of
  * MLA, 512 elements in e4m3 with 4 f32 scales, and 64 in bf16. */
-static const kvb_kv_format formats[] = {
+const kvb_kv_format kvb_kv_formats[] = {
     {"f32", "float32", 1, 4, 0},
     {"f16", "float16 fp16", 1, 2, 0},
     {"bf16", "bfloat16", 1, 2, 0},
@@ -154,18 +150,14 @@ static const kvb_kv_format formats[] = {
     {"tq4", "", 2, 1, 2},
     {"tq3", "", 8, 3, 2},
     {"fp8_ds_mla", "", 576, 656, 0},
+    {.name = NULL},
 };
-
-const kvb_kv_format *kvb_kv_format_at(size_t i)
-{
-    return i < sizeof formats / sizeof *formats ? &formats[i] : NULL;
-}
 
 const kvb_kv_format *kvb_kv_format_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(formats[i].name, name) == 0 || kvb_names_have(formats[i].also, name))
-            return &formats[i];
+    for (const kvb_kv_format *f = kvb_kv_formats; f->name; f++)
+        if (strcmp(f->name, name) == 0 || kvb_names_have(f->also, name))
+            return f;
     return NULL;
 }
 

@@ -545,13 +545,12 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const uint64_t asked = row->size.held.kv_bytes;
     change c = change_begin(row, times), alone = change_begin(row, 1), best = c;
-    const kvb_kv_format *f;
     uint64_t most = 0;
 
     if (times > 1 && change_add(row, c, all))
         return true;
     weights_add(row, times, all);
-    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
+    for (const kvb_kv_format *f = kvb_kv_formats; f->name; f++) {
         c.ask.k = c.ask.v = alone.ask.k = alone.ask.v = f;
         if (!fits(row, &c) || (fits(row, &alone), alone.size.held.kv_bytes >= asked) ||
             alone.size.held.kv_bytes <= most)

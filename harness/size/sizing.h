@@ -20,7 +20,7 @@ typedef struct kvb_kv_format {
 } kvb_kv_format;
 
 const kvb_kv_format *kvb_kv_format_find(const char *name); /* by any name; NULL: unknown */
-const kvb_kv_format *kvb_kv_format_at(size_t i);           /* the i-th; NULL after the last */
+extern const kvb_kv_format kvb_kv_formats[];               /* ends with name NULL */
 /* Bytes of a row. 0: the row is not a multiple of the group. */
 uint64_t kvb_kv_row_bytes(const kvb_kv_format *format, uint64_t elements);
 
@@ -35,7 +35,7 @@ typedef struct kvb_device {
 } kvb_device;
 
 const kvb_device *kvb_device_find(const char *name); /* or by its driver's tool's name; NULL: unknown */
-const kvb_device *kvb_device_at(size_t i);           /* the i-th; NULL after the last */
+extern const kvb_device kvb_devices[];               /* ends with name NULL */
 
 #define KVB_VERSION(major, minor) (1000 * (major) + (minor))
 

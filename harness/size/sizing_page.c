@@ -105,9 +105,9 @@ static json_t *engine_make(const kvb_size_row *row)
         if (e->beside && !e->beside(row->model, &ask, &bytes))
             json_object_set_new(beside, name, json_integer((json_int_t)bytes));
     }
-    for (size_t i = 0; kvb_kv_format_at(i); i++)
-        if (!e->stored || kvb_names_have(e->stored, kvb_kv_format_at(i)->name))
-            json_array_append_new(stored, json_string(kvb_kv_format_at(i)->name));
+    for (const kvb_kv_format *f = kvb_kv_formats; f->name; f++)
+        if (!e->stored || kvb_names_have(e->stored, f->name))
+            json_array_append_new(stored, json_string(f->name));
     uint32_t fraction = e->fraction && ask.utilization ? ask.utilization : e->fraction;
 
     ask.sequences = 0;
@@ -121,9 +121,8 @@ static json_t *engine_make(const kvb_size_row *row)
 static json_t *formats_make(void)
 {
     json_t *formats = json_array();
-    const kvb_kv_format *f;
 
-    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++)
+    for (const kvb_kv_format *f = kvb_kv_formats; f->name; f++)
         json_array_append_new(formats,
                               json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", f->name, "group", (json_int_t)f->group,
                                         "bytes", (json_int_t)f->group_bytes, "extra", (json_int_t)f->extra_bytes,

@@ -245,25 +245,14 @@ static kvb_number some_text(uint64_t bytes)
 /* Prints a paragraph, in lines of the page's width. */
 static void paragraph_print(const char *text, kvb_table_format format, FILE *out)
 {
-    size_t column = 0;
-
     if (format == KVB_TABLE_HTML) {
         fputs("<p>", out);
         kvb_xml_put(text, out);
         fputs("</p>\n", out);
         return;
     }
-    for (const char *at = text; *at;) {
-        size_t n = strcspn(at, " ");
-
-        if (column && column + 1 + n > KVB_PAGE_COLUMNS) {
-            fputc('\n', out);
-            column = 0;
-        }
-        column += (size_t)fprintf(out, "%s%.*s", column ? " " : "", (int)n, at);
-        at += n + strspn(at + n, " ");
-    }
-    fputs("\n\n", out);
+    kvb_folded_put(text, 0, out);
+    fputc('\n', out);
 }
 
 /* ---- the parts of a section: the rows of one model and format ---------------------------------------------------- */

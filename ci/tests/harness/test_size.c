@@ -433,8 +433,7 @@ TEST(rows_as_sizing_counts_them)
 {
     static const uint32_t dims[] = {64, 80, 96, 128, 192, 576};
     uint32_t n = 0;
-    const kvb_kv_format *f;
-    for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
+    for (const kvb_kv_format *f = kvb_kv_formats; f->name; f++) {
         const kvb_pool_type *pool = kvb_size_pool_find(f->name);
         for (size_t d = 0; pool && d < sizeof dims / sizeof *dims; d++) {
             bool fits = pool->supports(pool, dims[d], why, sizeof why);

@@ -81,8 +81,8 @@ TEST(test_devices)
     ask.device = kvb_device_find("L4"); /* 512 + 1.5 x 2048 + 2 x 24 + 128 */
     assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).activation_bytes, 3760UL << 20);
     assert_null(kvb_device_find("H1000"));
-    for (size_t i = 0; kvb_device_at(i); i++)
-        assert_true(kvb_device_find(kvb_device_at(i)->name) == kvb_device_at(i));
+    for (const kvb_device *d = kvb_devices; d->name; d++)
+        assert_true(kvb_device_find(d->name) == d);
 }
 
 /* llama-kv-cache-iswa.cpp: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. A row of a layer has 2048
