@@ -4,7 +4,6 @@
 #include "workloads/files.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,9 +2,7 @@
 /* Makes attention calls, with rows, layout and masks drawn by a key, and judges them. */
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

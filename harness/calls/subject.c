@@ -13,7 +13,6 @@
 #include "harness/machine/team.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
-#include "kernels/attend.h"
 #include "workloads/rng.h"
 
 void kvb_call_wrong(kvb_call_verdict *v, kvb_check check, const char *format, ...)

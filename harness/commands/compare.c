@@ -22,7 +22,6 @@
 #include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"
 #include "results/compare.h"
-#include "results/compare_time.h"
 #include "results/manifest.h"
 #include "workloads/files.h"
 

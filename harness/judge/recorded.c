@@ -3,7 +3,6 @@
 #include "harness/judge/recorded.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
