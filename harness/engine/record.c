@@ -42,8 +42,7 @@ typedef struct taker {
     kvb_engine_step step; /* arrays of the decode's event */
 } taker;
 
-static int fail(taker *x, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static int fail(taker *x, int error, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail(taker *x, int error, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

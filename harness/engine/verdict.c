@@ -204,9 +204,8 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
 
 /* ---- play -------------------------------------------------------------------------------------------------------- */
 
-static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *format,
+                                                        ...)
 {
     va_list args;
     va_start(args, format);

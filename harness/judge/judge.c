@@ -990,10 +990,8 @@ static void result_begin(const trial *t, kvb_result *r)
     const kvb_recorded *c = t->call;
     const char *slash = strrchr(c->path, '/'), *pools[2];
     char workload[KVB_NAME], kernel[KVB_NAME];
-    snprintf(workload, sizeof workload, "%.40s%s%.20s", slash && slash[1] ? slash + 1 : c->path, *c->name ? ":" : "",
-             c->name);
-    for (char *at = workload; *at; at++) /* a name from a file may hold control characters */
-        *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
+    kvb_why_set(0, workload, sizeof workload, "%.40s%s%.20s", slash && slash[1] ? slash + 1 : c->path,
+                *c->name ? ":" : "", c->name); /* a name from a file may hold control characters */
     for (int side = 0; side < 2; side++) {
         const kvb_axed *a = side && !t->shape.latent ? &t->shape.v : &t->shape.k;
         const kvb_codec *codec = t->shape.codec[side && !t->shape.latent];

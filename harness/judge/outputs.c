@@ -145,22 +145,14 @@ static int call_judge(trial *t, uint32_t event, uint32_t layer)
     return error;
 }
 
-/* Replaces control characters: the words come from a file and are printed. */
-static void controls_replace(char *words)
-{
-    for (; *words; words++)
-        *words = (unsigned char)*words < ' ' || *words == 0x7f ? '?' : *words;
-}
-
-/* Fills in the verdict's words and counts. */
+/* Fills in the verdict's words and counts. Words from a file may hold control characters. */
 static void words_make(trial *t)
 {
     kvb_recorded_verdict *j = t->judged;
     const kvb_trace_outputs *o = &t->trace->header.outputs;
     const kvb_result *r = &j->result;
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
-    snprintf(j->shape, sizeof j->shape, "%.60s, %.40s, %.80s", o->engine, o->model, o->setup);
-    controls_replace(j->shape);
+    kvb_why_set(0, j->shape, sizeof j->shape, "%.60s, %.40s, %.80s", o->engine, o->model, o->setup);
     if (r->where.line) {
         const kvb_diff_place *first = t->diff.any_failed ? &t->diff.first : &t->opinion.first;
         const kvb_event *e = &t->trace->events[first->event];
@@ -188,7 +180,7 @@ static int all_judge(trial *t, char *why, size_t why_bytes)
         return error;
     const char *rows = trace->header.outputs.rows;
     kvb_result_begin(r, trace->header.name, "recorded", rows, rows, "");
-    controls_replace(r->workload);
+    kvb_why_set(0, r->workload, sizeof r->workload, "%s", trace->header.name);
     snprintf(r->kernel, sizeof r->kernel, "recorded-%s", kvb_presets[t->reading.arithmetic - 1].name);
     kvb_diff_judge(&t->diff, t->oracle, t->oracle->n_rows, 1, trace, true, r);
     kvb_opinion_judge(&t->opinion, trace, true, r);
