@@ -41,14 +41,6 @@ static void count(kvb_allocator *a, size_t bytes)
         a->peak_bytes = a->current_bytes;
 }
 
-static void *request(kvb_allocator *a, size_t bytes)
-{
-    void *block = allowed(a, bytes) ? kvb_memory_take(a->source, "cache memory", bytes) : NULL;
-    if (block)
-        count(a, bytes);
-    return block;
-}
-
 void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_bytes)
 {
     void *grown = NULL;
@@ -56,9 +48,10 @@ void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_by
     assert((block == NULL) == (old_bytes == 0));
     assert(old_bytes <= a->current_bytes);
     if (new_bytes) {
-        grown = request(a, new_bytes);
+        grown = allowed(a, new_bytes) ? kvb_memory_take(a->source, "cache memory", new_bytes) : NULL;
         if (!grown)
             return NULL;
+        count(a, new_bytes);
         if (block)
             memcpy(grown, block, old_bytes < new_bytes ? old_bytes : new_bytes);
     }

@@ -134,15 +134,6 @@ static bool format_stages(const kvb_format *f)
     return f->read && (f->elem != KVB_F32 || f->transform);
 }
 
-/* The problem with the rows of those sides staged. */
-static kvb_problem problem_staged(const kvb_problem *problem, bool k, bool v)
-{
-    kvb_problem p = *problem;
-    p.k_format = k ? &kvb_format_staged : p.k_format;
-    p.v_format = v ? &kvb_format_staged : p.v_format;
-    return p;
-}
-
 /* Finds the fewest sides to stage so that the kernel takes the problem, K first. Both sides if the views have fronts
  * and the kernel does not read two regions. 0 or -ENOTSUP. */
 static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char *why, size_t why_bytes)
@@ -160,7 +151,9 @@ static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char 
         return -ENOTSUP;
     for (int sides = joins ? 3 : 1; sides <= 3; sides++) {
         bool k = sides & 1, v = sides & 2;
-        kvb_problem staged = problem_staged(problem, k, v);
+        kvb_problem staged = *problem;
+        staged.k_format = k ? &kvb_format_staged : staged.k_format;
+        staged.v_format = v ? &kvb_format_staged : staged.v_format;
         if ((!joins && ((k && !format_stages(kf)) || (v && !format_stages(vf)))) || (problem->v_in_k && k != v) ||
             (kernel->supports && !kernel->supports(&staged, other, sizeof other)))
             continue;
@@ -184,30 +177,25 @@ static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char 
     return -ENOTSUP;
 }
 
-/* One view to decode; to NULL: none. */
-typedef struct stage {
-    const kvb_view *view;
-    float *to;
-} stage;
+/* Are V's rows decoded by themselves? Latent ones are the beginning of K's. */
+static bool stages_v(const kvb_call *call)
+{
+    return call->staged_v && !call->args.problem.v_in_k;
+}
 
-typedef struct stage_job {
-    stage side[2];
-    uint32_t n_kv_heads;
-} stage_job;
-
-/* Decodes part i of n: the rows of all heads, one after the other, are cut into n equal parts. */
+/* Decodes part i of n of the chosen sides: the rows of all heads, one after the other, are cut into n equal parts. */
 static void stage_part(void *ctx, uint32_t i, uint32_t n)
 {
-    const stage_job *job = ctx;
+    const kvb_call *call = ctx;
+    const kvb_view *const views[] = {&call->args.k, &call->args.v};
+    float *const to[] = {call->staged_k ? call->stage_k : NULL, stages_v(call) ? call->stage_v : NULL};
     for (int s = 0; s < 2; s++) {
-        const kvb_view *view = job->side[s].view;
-        if (!job->side[s].to)
-            continue;
-        uint64_t rows = (uint64_t)job->n_kv_heads * view->cells, end = rows * (i + 1) / n;
-        for (uint64_t row = rows * i / n, some; row < end; row += some) {
+        const kvb_view *view = views[s];
+        uint64_t rows = (uint64_t)call->args.problem.n_kv_heads * view->cells, end = rows * (i + 1) / n;
+        for (uint64_t row = rows * i / n, some; to[s] && row < end; row += some) {
             uint32_t h = (uint32_t)(row / view->cells), c = (uint32_t)(row % view->cells);
             some = end - row < view->cells - c ? end - row : view->cells - c;
-            kvb_view_read(view, h, c, (uint32_t)some, job->side[s].to + row * view->dim);
+            kvb_view_read(view, h, c, (uint32_t)some, to[s] + row * view->dim);
         }
     }
 }
@@ -237,8 +225,7 @@ static void view_stage(kvb_view *view, const void *rows)
 /* Decodes the chosen sides and points the call's views at the decoded rows. */
 static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
 {
-    bool latent = spec->group->latent, own_v = call->staged_v && !latent;
-    stage_job job = {.n_kv_heads = spec->group->kv_heads};
+    bool latent = spec->group->latent, own_v = stages_v(call);
     int rc = 0;
 
     call->k_roundings = call->staged_k ? kvb_format_roundings(spec->k.format, spec->k.dim) : 0;
@@ -249,10 +236,8 @@ static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
         rc = stage_fit(call, "staged V rows", &call->stage_v, &call->stage_v_bytes, &spec->v);
     if (rc)
         return rc;
-    job.side[0] = (stage){&spec->k, call->staged_k ? call->stage_k : NULL};
-    job.side[1] = (stage){&spec->v, own_v ? call->stage_v : NULL};
-    if (job.side[0].to || job.side[1].to)
-        call->team->run(call->team, stage_part, &job);
+    if (call->staged_k || own_v)
+        call->team->run(call->team, stage_part, call);
     if (call->staged_k)
         view_stage(&call->args.k, call->stage_k);
     if (own_v)

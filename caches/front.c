@@ -92,11 +92,6 @@ void kvb_front_release(kvb_front *f)
         front_close(f);
 }
 
-static bool scales_same(const kvb_view *a, const kvb_view *b, uint32_t heads)
-{
-    return !a->head_scales || !memcmp(a->head_scales, b->head_scales, heads * sizeof *a->head_scales);
-}
-
 bool kvb_front_fits(const kvb_front *f, const kvb_store *s)
 {
     bool fits = f && f->n_pools == s->n_pools && f->kv_heads == s->group->kv_heads;
@@ -107,7 +102,8 @@ bool kvb_front_fits(const kvb_front *f, const kvb_store *s)
             continue;
         s->pools[i]->type->view(s->pools[i], 0, &own);
         fits = f->pools[i]->type == s->pools[i]->type && f->views[i].dim == own.dim &&
-               scales_same(&own, &f->views[i], f->kv_heads);
+               (!own.head_scales ||
+                !memcmp(own.head_scales, f->views[i].head_scales, f->kv_heads * sizeof *own.head_scales));
     }
     return fits;
 }

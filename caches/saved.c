@@ -560,14 +560,6 @@ typedef struct group_rows {
     size_t n_cells, room;
 } group_rows;
 
-static void rows_free(group_rows *r, kvb_allocator *a)
-{
-    for (uint32_t i = 0; i < r->n && r->lies; i++)
-        kvb_spans_free(&r->lies[i], a);
-    kvb_free(a, r->lies, (r->n + (size_t)1) * sizeof *r->lies);
-    kvb_free(a, r->cells, r->room * sizeof *r->cells);
-}
-
 static int rows_find(kvb_store *s, const uint32_t *seqs, uint32_t n, bool whole, group_rows *r)
 {
     uint32_t most = 0;
@@ -672,8 +664,12 @@ static int file_write(output *out, kvb_cache *c, uint32_t seq)
     }
     put_number(out, out->sum);
     kvb_free(c->options.allocator, t.at, t.room);
-    for (uint32_t g = 0; g < c->model->n_groups; g++)
-        rows_free(&rows[g], c->options.allocator);
+    for (group_rows *r = rows; r < rows + c->model->n_groups; r++) {
+        for (uint32_t i = 0; i < r->n && r->lies; i++)
+            kvb_spans_free(&r->lies[i], c->options.allocator);
+        kvb_free(c->options.allocator, r->lies, (r->n + (size_t)1) * sizeof *r->lies);
+        kvb_free(c->options.allocator, r->cells, r->room * sizeof *r->cells);
+    }
     return error ? error : out->error;
 }
 

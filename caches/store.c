@@ -37,12 +37,6 @@ static size_t cell_floats(const kvb_store *s)
     return (size_t)s->group->kv_heads * s->group->k_dim;
 }
 
-/* Floats of a table of angles: cosines, then sines. */
-static size_t table_floats(const kvb_store *s)
-{
-    return s->group->rope.dims;
-}
-
 /* Takes all memory that turning the cells of the SHIFT will need: 0 or -ENOMEM. */
 static int turns_reserve(kvb_store *s)
 {
@@ -59,23 +53,9 @@ static int turns_reserve(kvb_store *s)
     if (s->pending_room > had)
         memset(s->pending + had, 0, (s->pending_room - had) * sizeof *s->pending);
     if (!error && s->n_turns && s->group->rope.dims)
-        error = kvb_grow(s->allocator, &s->turned, &s->turned_room, CELLS_AT_ONCE * cell_floats(s) + table_floats(s));
+        error =
+            kvb_grow(s->allocator, &s->turned, &s->turned_room, CELLS_AT_ONCE * cell_floats(s) + s->group->rope.dims);
     return error;
-}
-
-static void turns_close(kvb_store *s)
-{
-    kvb_free(s->allocator, s->turns, s->turns_room * sizeof *s->turns);
-    kvb_free(s->allocator, s->pending, s->pending_room * sizeof *s->pending);
-    kvb_free(s->allocator, s->turned, s->turned_room * sizeof *s->turned);
-}
-
-/* Adds the turns of the SHIFT to those pending. */
-static void turns_adopt(kvb_store *s)
-{
-    for (size_t i = 0; i < s->n_turns && s->group->rope.dims; i++)
-        s->pending[s->turns[i].cell] += s->turns[i].delta;
-    s->turns_pending |= s->n_turns && s->group->rope.dims;
 }
 
 /* Turns the rows of n cells of a pool, all by the same angles. */
@@ -253,7 +233,9 @@ void kvb_store_close(kvb_store *s)
     kvb_plan_close(&s->plan);
     kvb_plan_close(&s->next);
     kvb_free(a, s->moves, s->moves_room * sizeof *s->moves);
-    turns_close(s);
+    kvb_free(a, s->turns, s->turns_room * sizeof *s->turns);
+    kvb_free(a, s->pending, s->pending_room * sizeof *s->pending);
+    kvb_free(a, s->turned, s->turned_room * sizeof *s->turned);
     kvb_free(a, s, s->type->store_bytes);
 }
 
@@ -308,15 +290,6 @@ uint32_t kvb_store_room(const kvb_store *s, const kvb_change *change)
     return used < capacity ? capacity - used : 0;
 }
 
-/* Requests that the rows of a whole saved cache go back to their cells. */
-static int rows_return(kvb_store *s)
-{
-    int error = 0;
-    for (uint32_t i = 0; i < s->load->n_rows && !error; i++)
-        error = kvb_store_move(s, i, s->load->cell[i]);
-    return error;
-}
-
 /* Is each row of the pool stored by itself? */
 static bool is_apart(const kvb_pool *pool)
 {
@@ -349,8 +322,9 @@ int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *fe
     s->n_moves = s->n_turns = 0;
     s->slots_taken = 0;
     int error = plan ? kvb_plan_start(plan, feed->n) : 0;
-    if (!error && change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL)
-        error = rows_return(s);
+    const bool whole = change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL; /* its rows keep their cells */
+    for (uint32_t i = 0; whole && !error && i < s->load->n_rows; i++)
+        error = kvb_store_move(s, i, s->load->cell[i]);
     if (!error)
         error = s->type->prepare(s, change, feed, plan);
     if (error)
@@ -427,7 +401,9 @@ void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *fee
         rows_load(s);
     else
         moves_make(s);
-    turns_adopt(s);
+    for (size_t i = 0; i < s->n_turns && s->group->rope.dims; i++)
+        s->pending[s->turns[i].cell] += s->turns[i].delta;
+    s->turns_pending |= s->n_turns && s->group->rope.dims;
     if (s->type->adopt)
         s->type->adopt(s, change, feed, feed ? &s->next : NULL);
     if (feed) {

@@ -696,13 +696,6 @@ static void pending_count(kvb_account *a, uint32_t seq, int by)
         a->n_promised += was ? UINT32_MAX : 1;
 }
 
-static void node_admit(kvb_account *a, uint32_t seq, int32_t parent, uint64_t ordinal)
-{
-    const uint32_t depth = parent < 0 ? 0 : a->node[kvb_account_node(a, seq, (uint32_t)parent)].depth + 1;
-    a->node[a->n_nodes++] = (kvb_node){ordinal, seq, a->pending[seq], parent, depth};
-    pending_count(a, seq, 1);
-}
-
 /* The accepted nodes of src join it, its other nodes are dropped. */
 static void nodes_commit(kvb_account *a, const kvb_change *change)
 {
@@ -743,8 +736,11 @@ void kvb_account_admit(kvb_account *a, const kvb_change *change, uint32_t *posit
         kvb_spans *s = &a->seq[seq];
         positions[i] = kvb_spans_next(s);
         if (change->kind == KVB_CHANGE_PROPOSE) {
-            node_admit(a, seq, change->parents[i], a->next_ordinal + i);
-            positions[i] += a->node[a->n_nodes - 1].depth;
+            const int32_t parent = change->parents[i];
+            const uint32_t depth = parent < 0 ? 0 : a->node[kvb_account_node(a, seq, (uint32_t)parent)].depth + 1;
+            a->node[a->n_nodes++] = (kvb_node){a->next_ordinal + i, seq, a->pending[seq], parent, depth};
+            pending_count(a, seq, 1);
+            positions[i] += depth;
         } else {
             kvb_spans_append(s, positions[i], a->next_ordinal + i);
         }

@@ -31,17 +31,6 @@ static bool is_free(const paged_store *p, uint32_t page)
     return !p->refs[page] && !(p->finds && p->prefix.pages[page].cached);
 }
 
-/* Caches a page that no table names any more, if it is keyed. */
-static void page_release(paged_store *p, uint32_t page)
-{
-    if (p->undoes)
-        kvb_prefix_untake(&p->prefix, page);
-    else
-        kvb_prefix_release(&p->prefix, page);
-    for (uint32_t gone; (gone = kvb_prefix_trim(&p->prefix)) != KVB_NO_PAGE;)
-        p->first_free = gone < p->first_free ? gone : p->first_free;
-}
-
 /* Counts a table that names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
 static void paged_count(paged_store *p, uint32_t page, int by)
 {
@@ -53,19 +42,16 @@ static void paged_count(paged_store *p, uint32_t page, int by)
     p->refs[page] += (uint32_t)by;
     p->live += p->refs[page] > 0;
     p->high_water = p->high_water > page ? p->high_water : page + 1;
-    if (p->finds && !p->refs[page])
-        page_release(p, page);
+    if (p->finds && !p->refs[page]) { /* no table names the page any more: it is cached if it is keyed */
+        p->undoes ? kvb_prefix_untake(&p->prefix, page) : kvb_prefix_release(&p->prefix, page);
+        for (uint32_t gone; (gone = kvb_prefix_trim(&p->prefix)) != KVB_NO_PAGE;)
+            p->first_free = gone < p->first_free ? gone : p->first_free;
+    }
     p->first_free = is_free(p, page) && page < p->first_free ? page : p->first_free;
     while (p->high_water > 0 && !p->refs[p->high_water - 1])
         p->high_water--;
     while (p->first_free < p->n_pages && !is_free(p, p->first_free))
         p->first_free++;
-}
-
-/* A page to be written: a free one, else the cached one to be evicted. PAGE_NONE: there is none. */
-static uint32_t page_pick(const paged_store *p)
-{
-    return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
 }
 
 /* Puts a page in an entry, for which there is room; the old page loses a reference. */
@@ -118,7 +104,11 @@ static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uin
  * name its page, too, a copy of the sequence's rows below position `until`. 0, -ENOSPC or -ENOMEM. */
 static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
 {
-    const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
+    const uint32_t page = page_at(p, seq, entry);
+    /* a free page, else the cached one to be evicted */
+    const uint32_t to = p->first_free < p->n_pages ? p->first_free
+                        : p->finds                 ? kvb_prefix_oldest(&p->prefix)
+                                                   : PAGE_NONE;
     if (page != PAGE_NONE && p->refs[page] == 1)
         return 0;
     if (to == PAGE_NONE)
