@@ -278,16 +278,11 @@ static void query_row(const kvb_profile_row *r, float *row)
         row[c] += (float)(want - along) * shape->sink[c];
 }
 
-static void value_row(const kvb_profile_row *r, float *row)
-{
-    uint32_t bits = (uint32_t)kvb_rng_bits(kvb_rng_key(r->key, 1), 0);
-    normal_row(r, 0.5 * (r->pos == 0 ? 0.1 + 0.1 * kvb_rng_unit(bits) : exp(0.3 * kvb_rng_normal(bits))), row);
-}
-
 static void shaped_row(kvb_profile_row *r, double smallest_offset, float *out)
 {
     if (r->kind == KVB_ROWS_V) {
-        value_row(r, out);
+        const uint32_t bits = (uint32_t)kvb_rng_bits(kvb_rng_key(r->key, 1), 0);
+        normal_row(r, 0.5 * (r->pos == 0 ? 0.1 + 0.1 * kvb_rng_unit(bits) : exp(0.3 * kvb_rng_normal(bits))), out);
         return;
     }
     if (r->h == 0)

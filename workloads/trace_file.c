@@ -430,16 +430,6 @@ const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader)
 
 /* ---- a whole trace ------------------------------------------------------------------------------------- */
 
-static int events_append(kvb_trace *trace, size_t *room, const kvb_event *event)
-{
-    int err = kvb_array_reserve(&trace->events, room, trace->n_events + 1, sizeof *trace->events);
-    if (!err)
-        err = kvb_event_copy(&trace->events[trace->n_events], event);
-    if (!err)
-        trace->n_events++;
-    return err;
-}
-
 void kvb_trace_free(kvb_trace *trace)
 {
     if (!trace)
@@ -471,10 +461,12 @@ int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char 
     size_t room = 0;
     const kvb_event *event;
     while ((err = kvb_trace_next(reader, &event, why, why_bytes)) == 1) {
-        if (events_append(t, &room, event)) {
+        if (kvb_array_reserve(&t->events, &room, t->n_events + 1, sizeof *t->events) ||
+            kvb_event_copy(&t->events[t->n_events], event)) {
             err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
             goto out;
         }
+        t->n_events++;
     }
     t->header = reader->header; /* moves */
     reader->header = (kvb_trace_header){0};

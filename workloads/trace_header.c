@@ -344,13 +344,6 @@ static void model_parse(kvb_parsing *r, const json_t *block, int64_t trace_versi
         kvb_parsing_fail(r, -EINVAL, "%s", text + (version == 1 ? strlen("group 0: ") : 0));
 }
 
-static void model_clear(kvb_model *model)
-{
-    for (uint32_t g = 0; g < model->n_groups; g++)
-        free((float *)(uintptr_t)model->groups[g].sink_logits);
-    *model = (kvb_model){0};
-}
-
 int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes)
 {
     kvb_model *m = &trace->header.model;
@@ -583,7 +576,8 @@ void kvb_trace_header_clear(kvb_trace_header *header)
     free(header->profile);
     for (size_t i = 0; i < OUTPUTS; i++)
         free(*output_at(&header->outputs, i));
-    model_clear(&header->model);
+    for (uint32_t g = 0; g < header->model.n_groups; g++)
+        free((float *)(uintptr_t)header->model.groups[g].sink_logits);
     *header = (kvb_trace_header){0};
 }
 

@@ -26,15 +26,6 @@ static const uint32_t mc_sim_7b_63[] = {0, 0, 0, 0, 0, 1, 1, 1, 2,  2,  3,  3,  
                                         5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21};
 const kvb_eagle_shape kvb_eagle_shape_25 = {.n = sizeof mc_sim_7b_63 / sizeof *mc_sim_7b_63, .parents = mc_sim_7b_63};
 
-/* End of the level that starts at node `begin`: the first node whose parent is in it. */
-static uint32_t level_end(const kvb_eagle_shape *shape, uint32_t begin)
-{
-    uint32_t end = begin + 1;
-    while (end < shape->n && shape->parents[end] < begin)
-        end++;
-    return end;
-}
-
 /* Proposes nodes begin .. end-1 of all trees in one call. Logits are in the order of rounds, then nodes. */
 static void nodes_propose(kvb_scene *scene, kvb_runner *r, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds,
                           uint32_t n, int32_t (*tok)[KVB_EAGLE_MAX_NODES], uint32_t begin, uint32_t end)
@@ -55,7 +46,8 @@ static void draft_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_s
                           const kvb_eagle_round *rounds, uint32_t n, int32_t (*tok)[KVB_EAGLE_MAX_NODES])
 {
     for (uint32_t begin = 0, end; begin < shape->n; begin = end) {
-        end = level_end(shape, begin);
+        for (end = begin + 1; end < shape->n && shape->parents[end] < begin;)
+            end++; /* to the first node whose parent is in this level */
         nodes_propose(scene, draft, shape, rounds, n, tok, begin, end);
         for (uint32_t child = end, rank = 0; !scene->error && child < shape->n && shape->parents[child] < end;
              child++) {

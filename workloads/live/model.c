@@ -120,16 +120,6 @@ static int update_and_attend(kvb_live_op *op, const float *q, const float *k, co
     return err ? kvb_why_set(err, op->why, sizeof op->why, "kernel %s failed", op->call.kernel->name) : 0;
 }
 
-/* Fetches the states of a layer that scans. constants [KVB_CONSTANTS]: to be recorded. */
-static int states_take(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
-                       const float *const constants[])
-{
-    for (int c = 0; op->recorder && c < KVB_CONSTANTS; c++)
-        op->recorder->constant[c][layer] = constants[c];
-    const int err = kvb_cache_fetch_states(op->cache, layer, positions, n_tok, &op->states);
-    return err ? refused(op, err) : 0;
-}
-
 /* Calls its convolution, and later its recurrence, over all fed tokens. x: inputs as in kernels/scan.h; out f32. */
 static int scan_layer(kvb_live_op *op, uint32_t layer, bool conv, const kvb_scan *x, float *out)
 {
@@ -386,7 +376,10 @@ static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, 
 {
     const bool delta = c->scan.kind == KVB_SCAN_DELTA;
     const float *const constants[KVB_CONSTANTS] = {delta ? NULL : w->a, w->taps, w->bias};
-    int err = states_take(op, positions, n, layer, constants);
+    for (int i = 0; op->recorder && i < KVB_CONSTANTS; i++)
+        op->recorder->constant[i][layer] = constants[i];
+    int err = kvb_cache_fetch_states(op->cache, layer, positions, n, &op->states);
+    err = err ? refused(op, err) : 0;
     for (size_t t = 0; t < n && !err; t++) {
         normalise(x + t * c->hidden, w->attn_norm, c->hidden, c->norm_eps, r->row);
         project(w->in, r->row, r->width, c->hidden, r->projected + t * r->width);

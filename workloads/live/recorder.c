@@ -49,23 +49,16 @@ void kvb_recorder_close(kvb_recorder *r)
 /* Makes room for rows of n tokens in every layer. */
 static int reserve_tokens(kvb_recorder *r, uint64_t n)
 {
-    if (n <= r->max_tokens)
-        return 0;
-    uint64_t max = r->max_tokens ? r->max_tokens : 256;
-    while (max < n)
-        max *= 2;
-    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++) {
+    size_t grown = r->max_tokens;
+    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++)
         for (uint32_t layer = 0; layer < r->model.n_layers; layer++) {
-            size_t row = kvb_recorder_floats(r, layer, kind);
-            if (!row)
-                continue;
-            float *rows = realloc(r->rows[kind][layer], max * row * sizeof *rows);
-            if (!rows)
+            const size_t row = kvb_recorder_floats(r, layer, kind);
+            size_t room = r->max_tokens;
+            if (row && kvb_array_reserve(&r->rows[kind][layer], &room, n, row * sizeof(float)))
                 return -ENOMEM;
-            r->rows[kind][layer] = rows;
+            grown = row ? room : grown;
         }
-    }
-    r->max_tokens = max;
+    r->max_tokens = grown;
     return 0;
 }
 

@@ -117,16 +117,6 @@ static int forward(kvb_runner *r, kvb_event *event)
     return err ? kvb_why_set(err, r->why, sizeof r->why, "%s", op->why) : 0;
 }
 
-/* The error of a step that the cache admitted. A refusal for lack of room is now a fault of the cache. */
-static int step_failed(kvb_runner *r, int err, uint32_t n)
-{
-    if (err != -ENOSPC)
-        return cache_failed(r, err);
-    return kvb_why_set(-EPROTO, r->why, sizeof r->why,
-                       "%s said that there is room for a step of %u tokens, and refused it: %s",
-                       kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
-}
-
 /* A step or proposal without its first `found` tokens, which their sequence has already. */
 static int step_rest(kvb_runner *r, kvb_event *event, uint32_t found)
 {
@@ -136,8 +126,12 @@ static int step_rest(kvb_runner *r, kvb_event *event, uint32_t found)
         return kvb_why_set(-ENOSPC, r->why, sizeof r->why, "%s has no room for a step of %u tokens",
                            kvb_cache_type_of(r->cache)->name, n);
     int err = kvb_play_plan(r->cache, event, found, n, true);
+    if (err == -ENOSPC)
+        return kvb_why_set(-EPROTO, r->why, sizeof r->why,
+                           "%s said that there is room for a step of %u tokens, and refused it: %s",
+                           kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
     if (err)
-        return step_failed(r, err, n);
+        return cache_failed(r, err);
     memcpy(r->tok + r->n_tokens, event->tok, event->n * sizeof *r->tok);
     r->n_tokens += event->n;
     return forward(r, event);

@@ -557,15 +557,6 @@ static int refuse_unknown(const kvb_safetensors *file, const kvb_weights *weight
     return 0;
 }
 
-static int load_tensors(const kvb_safetensors *file, const char *path, kvb_weights *weights, char *why,
-                        size_t why_bytes)
-{
-    int err = refuse_unknown(file, weights, path, why, why_bytes);
-    for (const kvb_weight *w = weights->tensors; !err && w < weights->tensors + weights->n_tensors; w++)
-        err = kvb_safetensors_read_f32(file, w->name, w->shape, w->n_dims, w->data, why, why_bytes);
-    return err;
-}
-
 int kvb_weights_load(const char *path, const char *config_path, kvb_weights **weights, char *why, size_t why_bytes)
 {
     char *beside = config_path ? NULL : config_beside(path);
@@ -581,7 +572,9 @@ int kvb_weights_load(const char *path, const char *config_path, kvb_weights **we
         err = kvb_weights_open(&config, &w, why, why_bytes);
     }
     if (!err)
-        err = load_tensors(file, path, w, why, why_bytes);
+        err = refuse_unknown(file, w, path, why, why_bytes);
+    for (const kvb_weight *t = w ? w->tensors : NULL; !err && t < w->tensors + w->n_tensors; t++)
+        err = kvb_safetensors_read_f32(file, t->name, t->shape, t->n_dims, t->data, why, why_bytes);
     if (err) {
         kvb_weights_close(w);
         w = NULL;
