@@ -28,45 +28,15 @@ const kvb_products *kvb_products_at(unsigned level)
     return level < sizeof here / sizeof *here ? here[level] : NULL;
 }
 
-/* The highest level of this CPU. */
-static const kvb_products *products_here(void)
-{
-    unsigned level = 0;
-    while (kvb_products_at(level + 1))
-        level++;
-    return kvb_products_at(level);
-}
-
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
 {
     return KVB_ATTENTION_CELLS * (size_t)visible + KVB_ATTENTION_CHANNELS * (size_t)v_dim;
-}
-
-static double norm_of(const double *q, uint32_t dim)
-{
-    double sum = 0;
-    for (uint32_t d = 0; d < dim; d++)
-        sum += q[d] * q[d];
-    return sqrt(sum);
 }
 
 /* fmax(), inline; a if one of them is NaN. */
 static inline double larger(double a, double b)
 {
     return a < b ? b : a;
-}
-
-static double largest_of(const double *q, uint32_t dim)
-{
-    double largest = 0;
-    for (uint32_t d = 0; d < dim; d++)
-        largest = larger(largest, fabs(q[d]));
-    return largest;
-}
-
-static double capped(const kvb_attention *a, double s)
-{
-    return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
 
 /* A row's scratch: arrays by visible cell, then arrays by channel. */
@@ -81,10 +51,16 @@ static void row_begin(kvb_attention_row *r)
         r->cells[i] = r->scratch + i * a->visible;
     for (size_t i = 0; i < BY_CHANNEL; i++)
         r->channels[i] = r->scratch + BY_CELL * (size_t)a->visible + i * a->v_dim;
-    r->products = products_here();
+    for (unsigned level = 0; kvb_products_at(level); level++) /* the highest level of this CPU */
+        r->products = kvb_products_at(level);
     r->logit_max = a->sink ? (double)*a->sink : -INFINITY;
-    r->q_norm = norm_of(a->q, a->k_dim);
-    r->q_largest = largest_of(a->q, a->k_dim);
+    double sum = 0, largest = 0;
+    for (uint32_t d = 0; d < a->k_dim; d++) {
+        sum += a->q[d] * a->q[d];
+        largest = larger(largest, fabs(a->q[d]));
+    }
+    r->q_norm = sqrt(sum);
+    r->q_largest = largest;
 }
 
 #define LOGITS_ALIKE 0x1p-20 /* largest difference of logits that make equal weights */
@@ -151,7 +127,8 @@ static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, c
     else
         r->products->row_sums(a->q, a->k, t->at, (uint32_t)t->n, a->k_dim, logits, NULL);
     for (size_t i = 0; i < t->n; i++) {
-        logits[i] = capped(a, a->scale * logits[i]);
+        logits[i] *= a->scale;
+        logits[i] = a->softcap > 0 ? a->softcap * tanh(logits[i] / a->softcap) : logits[i];
         r->logit_max = larger(r->logit_max, logits[i]);
     }
     for (size_t i = 0; with_reaches && i < t->n; i++) {

@@ -426,13 +426,6 @@ static int state_hold(heir *x, const kvb_scan_lane *lane, const kvb_scan_problem
     return 0;
 }
 
-static void state_let_go(heir *x, uint32_t key)
-{
-    kept_close(x->free);
-    x->free = x->held[key];
-    x->held[key] = NULL;
-}
-
 /* Continues the lane from the token's parent. */
 static int parent_take(heir *x, const kvb_scan_lane *lane, const kvb_scan_problem *p, const kvb_scan_made *m,
                        const move *step)
@@ -480,8 +473,11 @@ static int lane_follow(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane
         err = step->jumps ? parent_take(x, lane, &p, m, step) : 0;
         if (err)
             return err;
-        if (step->takes && x->held[step->parent])
-            state_let_go(x, step->parent);
+        if (step->takes && x->held[step->parent]) {
+            kept_close(x->free);
+            x->free = x->held[step->parent];
+            x->held[step->parent] = NULL;
+        }
         if (x->now->full && (t == 0 || step->jumps))
             kvb_recurrence_declare(x->now->full, m->arithmetic);
         token_step(h, m, lane, &p, x, t);

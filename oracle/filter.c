@@ -31,11 +31,6 @@ typedef struct tally {
     const kvb_expect *last;
 } tally;
 
-static uint32_t visible_of(const kvb_census *census, const kvb_expect *row)
-{
-    return census->visible[kvb_census_place(census, census->first[row->event] + row->query, row->layer)];
-}
-
 /* Number of KV heads in the layers before this one. */
 static uint32_t units_before(const kvb_model *m, uint32_t layer)
 {
@@ -91,13 +86,6 @@ static uint32_t units_choose(const kvb_model *m, tally *all, uint32_t n, size_t 
         at++;
     }
     return taken;
-}
-
-static bool row_wanted(tally *t, const kvb_expect *row)
-{
-    if (query_begins(t, row))
-        t->seen++;
-    return t->index != UINT32_MAX && t->stride && (t->queries - t->seen) % t->stride == 0;
 }
 
 static int unit_open(kvb_filter_truth *truth, kvb_filter_unit *unit, const kvb_model *m, const tally *t)
@@ -170,7 +158,8 @@ static int truth_fill(const kvb_oracle *oracle, tally *all, uint32_t n, kvb_filt
     }
     for (size_t r = 0; !err && r < oracle->n_rows; r++) {
         tally *of = tally_of(all, m, &oracle->rows[r]);
-        bool wanted = row_wanted(of, &oracle->rows[r]);
+        of->seen += query_begins(of, &oracle->rows[r]);
+        bool wanted = of->index != UINT32_MAX && of->stride && (of->queries - of->seen) % of->stride == 0;
         t->number[r] = wanted ? (uint32_t)t->n_rows : UINT32_MAX;
         if (wanted)
             t->rows[t->n_rows++].unit = of->index;
@@ -191,7 +180,9 @@ int kvb_filter_truth_open(const kvb_oracle *oracle, kvb_filter_truth **truth)
     for (size_t r = 0; !err && r < oracle->n_rows; r++) {
         tally *of = tally_of(all, m, &oracle->rows[r]);
         of->queries += query_begins(of, &oracle->rows[r]);
-        of->pairs += visible_of(&oracle->state->census, &oracle->rows[r]);
+        const kvb_census *census = &oracle->state->census;
+        const kvb_expect *row = &oracle->rows[r];
+        of->pairs += census->visible[kvb_census_place(census, census->first[row->event] + row->query, row->layer)];
         of->rows++;
     }
     if (!err) {
@@ -287,11 +278,6 @@ static double slope_of(double logit, double softcap)
 
 /* Sorts weights into places: one for each `step` of a logit. Two steps share a place with probability 1/PLACES. */
 enum { PLACE_BITS = 12, PLACES = 1 << PLACE_BITS };
-static uint32_t place_of(double logit, double step)
-{
-    return (uint32_t)(int64_t)floor(fmin(fmax(logit, -1e9), 1e9) / step);
-}
-
 static double *place_at(double *places, uint32_t place)
 {
     return &places[place * 2654435761u >> (32 - PLACE_BITS)];
@@ -303,7 +289,7 @@ static double pairs_alike(const kvb_filter_row *row, const double *logits, const
 {
     double pairs = 0, places[PLACES] = {0};
     for (uint32_t i = 0; i < row->visible; i++) {
-        const uint32_t place = place_of(logits[i] - lse, step);
+        const uint32_t place = (uint32_t)(int64_t)floor(fmin(fmax(logits[i] - lse, -1e9), 1e9) / step);
         const double beside = *place_at(places, place - 1) + *place_at(places, place + 1);
         pairs += 2 * weights[i] * (*place_at(places, place) + beside);
         *place_at(places, place) += weights[i];
@@ -550,12 +536,6 @@ static void direction_add(sums *sum, kvb_filter_kind kind, const judged *r, cons
                  (float)(root * dot(e, t, dim) / (r->e_norm * norm)), (float)honest, (float)r->channels);
 }
 
-static double half_step(const kvb_arithmetic *a, const kvb_bound_row *row)
-{
-    double step = fmax(fmax(a->sums.step, a->sums.floor), a->exp_floor);
-    return step / 2 * row->p_max * row->v_largest;
-}
-
 /* Relative error of a weight that an error of its logit may cause: oracle/filter.h. */
 static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expect *actual, const kvb_arithmetic *a,
                       kvb_elem out_elem)
@@ -642,7 +622,8 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     if (number == UINT32_MAX)
         return;
     const kvb_rounding *weights = &arithmetic->sums;
-    judged r = {.row = &f->truth->rows[number], .half = half_step(arithmetic, &actual->row)};
+    const double coarsest = fmax(fmax(weights->step, weights->floor), arithmetic->exp_floor);
+    judged r = {.row = &f->truth->rows[number], .half = coarsest / 2 * actual->row.p_max * actual->row.v_largest};
     r.unit = &f->truth->units[r.row->unit];
     double norm2 = 0, step = fmax(2 * kvb_unit_roundoff(weights->rounding), weights->step);
     for (uint32_t c = 0; c < r.unit->dim; c++) {

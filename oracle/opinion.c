@@ -143,17 +143,6 @@ static void calls_choose(const kvb_census *census, uint64_t max_pairs, uint64_t 
     }
 }
 
-static void heads_open(kvb_opinions *o)
-{
-    o->heads = kvb_arena_take(&o->arena, o->model->n_layers, sizeof *o->heads);
-    for (uint32_t layer = 0; layer < o->model->n_layers && !o->arena.failed; layer++) {
-        const kvb_group *g = kvb_model_group(o->model, layer);
-        o->heads[layer] = kvb_arena_take(&o->arena, g->kv_heads, sizeof **o->heads);
-        for (uint32_t h = 0; h < g->kv_heads && !o->arena.failed; h++)
-            kvb_opinion_head_open(&o->heads[layer][h], g->v_dim, &o->arena);
-    }
-}
-
 /* Gives the rows of the chosen calls their places, by event, layer, query and head. */
 static void rows_place(const kvb_census *census, const bool *chosen, kvb_opinions *o)
 {
@@ -180,7 +169,13 @@ int kvb_opinions_open(const kvb_census *census, uint64_t max_pairs, uint64_t see
     o->model = census->model;
     o->first = kvb_arena_take(&o->arena, calls + 1, sizeof *o->first);
     bool *chosen = kvb_arena_take(&o->arena, calls + 1, sizeof *chosen);
-    heads_open(o);
+    o->heads = kvb_arena_take(&o->arena, o->model->n_layers, sizeof *o->heads);
+    for (uint32_t layer = 0; layer < o->model->n_layers && !o->arena.failed; layer++) {
+        const kvb_group *g = kvb_model_group(o->model, layer);
+        o->heads[layer] = kvb_arena_take(&o->arena, g->kv_heads, sizeof **o->heads);
+        for (uint32_t h = 0; h < g->kv_heads && !o->arena.failed; h++)
+            kvb_opinion_head_open(&o->heads[layer][h], g->v_dim, &o->arena);
+    }
     if (!o->arena.failed) {
         call_size all;
         calls_choose(census, max_pairs, seed, chosen, &all);

@@ -105,11 +105,6 @@ static lane *lane_of(const kvb_recurrence *r, uint32_t i, uint32_t c)
     return &r->lanes[r->p.kind == KVB_SCAN_DELTA ? c : (size_t)i * r->p.d_v + c];
 }
 
-static double lane_bound(const lane *l)
-{
-    return fmin(l->worst, l->linear + KVB_LAMBDA * sqrt(l->variance));
-}
-
 kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_scan_arithmetic *arithmetic)
 {
     kvb_recurrence *r = calloc(1, sizeof *r);
@@ -387,7 +382,8 @@ void kvb_recurrence_state(const kvb_recurrence *r, kvb_recurrence_want *state)
         for (uint32_t c = 0; c < r->p.d_v; c++) {
             const size_t at = (size_t)i * r->p.d_v + c;
             const lane *l = lane_of(r, i, c);
-            state[at] = (kvb_recurrence_want){r->state[at].s, lane_bound(l), l->worst};
+            state[at] = (kvb_recurrence_want){r->state[at].s,
+                                              fmin(l->worst, l->linear + KVB_LAMBDA * sqrt(l->variance)), l->worst};
         }
 }
 

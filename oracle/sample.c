@@ -13,12 +13,6 @@
 /* Takes a place of a walk, with the runs that its query sees. */
 typedef int place_take(kvb_census *census, size_t place, const kvb_row_run *runs, int64_t n);
 
-static uint32_t queries_of(const kvb_event *e)
-{
-    bool asks = e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_PROPOSE;
-    return asks ? e->n : 0;
-}
-
 /* Keeps the rows that shifts made, at the end of a walk. */
 static int moved_take(kvb_census *census, const kvb_history *history)
 {
@@ -74,8 +68,11 @@ int kvb_census_take(const kvb_trace *trace, kvb_census *census)
 {
     *census = (kvb_census){.model = &trace->header.model, .n_events = trace->n_events, .tokens = trace->needs.tokens};
     census->first = kvb_arena_take(&census->arena, trace->n_events + 1, sizeof *census->first);
-    for (size_t e = 0; census->first && e < trace->n_events; e++)
-        census->first[e + 1] = census->first[e] + queries_of(&trace->events[e]);
+    for (size_t i = 0; census->first && i < trace->n_events; i++) {
+        const kvb_event *e = &trace->events[i];
+        const bool asks = e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_PROPOSE;
+        census->first[i + 1] = census->first[i] + (asks ? e->n : 0);
+    }
     if (census->first)
         census->visible = kvb_arena_take(&census->arena, places_of(census) + 1, sizeof *census->visible);
     const int err = census->visible ? places_walk(trace, NULL, visible_take, census) : -ENOMEM;

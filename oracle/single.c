@@ -219,14 +219,6 @@ static const void *out_of(const kvb_single *s, const kvb_expect *expect, const f
     return (const char *)call->out + row * p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-static void row_compare(const kvb_single *s, const kvb_expect *expect, kvb_diff *diff)
-{
-    const kvb_problem *p = &s->call->problem;
-    const float *lse;
-    const void *out = out_of(s, expect, &lse);
-    kvb_diff_row(diff, expect, p->v_dim, &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem, out, lse);
-}
-
 static void row_bounds(const kvb_single *s, const kvb_expect *expect, double *bounds)
 {
     const kvb_problem *p = &s->call->problem;
@@ -370,19 +362,6 @@ static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, cons
     }
 }
 
-/* Fills rows with the first *some of n query heads from `head` on, which are solved together. 0 or as kvb_single_judge(). */
-static int rows_begin(const kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_attention_row *rows,
-                      kvb_expect *expect, uint32_t *some, char *why, size_t why_bytes)
-{
-    int error = 0;
-    *some = n < KVB_ATTENTION_ROWS ? n : KVB_ATTENTION_ROWS;
-    for (uint32_t i = 0; i < *some && !error; i++) {
-        error = q_take(s, t, head + i, s->q + (size_t)i * s->call->problem.k_dim, why, why_bytes);
-        rows[i] = row_begin(s, t, head + i, i, &expect[i]);
-    }
-    return error;
-}
-
 /* Prepares a KV head for second opinions. */
 static int opinion_open(kvb_single *s, head_rows *head)
 {
@@ -400,16 +379,6 @@ static int opinion_open(kvb_single *s, head_rows *head)
     return 0;
 }
 
-static int row_opine(const kvb_single *s, const head_rows *head, const kvb_expect *expect, const double *o,
-                     kvb_diff *diff)
-{
-    const kvb_problem *p = &s->call->problem;
-    const float *lse;
-    const void *out = out_of(s, expect, &lse);
-    return kvb_opinion_diff(diff, &head->opinion, &(kvb_opinion_row){.expect = *expect, .o = o}, p->v_dim,
-                            &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem, out, lse);
-}
-
 int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, bool glanced, kvb_diff *diff, double *exact,
                      double *bounds, char *why, size_t why_bytes)
 {
@@ -420,7 +389,11 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, bool 
     int error = head_store(s, h);
     error = error || !glanced ? error : opinion_open(s, &s->heads[h]);
     for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
-        error = rows_begin(s, t, head + begin, n - begin, rows, expect, &some, why, why_bytes);
+        some = n - begin < KVB_ATTENTION_ROWS ? n - begin : KVB_ATTENTION_ROWS; /* solved together */
+        for (uint32_t i = 0; i < some && !error; i++) {
+            error = q_take(s, t, head + begin + i, s->q + (size_t)i * p->k_dim, why, why_bytes);
+            rows[i] = row_begin(s, t, head + begin + i, i, &expect[i]);
+        }
         if (error)
             break;
         if (glanced)
@@ -431,10 +404,15 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, bool 
             rows_filter(s, rows, expect, some);
         for (uint32_t i = 0; i < some && !error; i++) {
             const size_t at = (size_t)(begin + i) * p->v_dim;
+            const float *lse;
+            const void *out = out_of(s, &expect[i], &lse);
             if (glanced)
-                error = row_opine(s, &s->heads[h], &expect[i], rows[i].o, diff);
+                error = kvb_opinion_diff(diff, &s->heads[h].opinion,
+                                         &(kvb_opinion_row){.expect = expect[i], .o = rows[i].o}, p->v_dim,
+                                         &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem, out, lse);
             else
-                row_compare(s, &expect[i], diff);
+                kvb_diff_row(diff, &expect[i], p->v_dim, &s->arithmetic, (double)p->scale, (double)p->softcap,
+                             p->out_elem, out, lse);
             if (bounds)
                 row_bounds(s, &expect[i], bounds + at);
             for (uint32_t c = 0; exact && c < p->v_dim; c++)
