@@ -296,23 +296,6 @@ static int pointers_order(const void *a, const void *b)
     return kvb_key_order(*(const kvb_result *const *)a, *(const kvb_result *const *)b);
 }
 
-/* *sorted, from malloc: pointers to n results, in kvb_key_order. */
-static int results_sort(const kvb_result *results, size_t n, const char *side, const kvb_result ***sorted, char *why,
-                        size_t why_bytes)
-{
-    const kvb_result **list = *sorted = malloc((n + 1) * sizeof *list);
-    if (!list)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        list[i] = &results[i];
-    qsort(list, n, sizeof *list, pointers_order);
-    for (size_t i = 1; i < n; i++)
-        if (kvb_key_order(list[i - 1], list[i]) == 0)
-            return kvb_why_set(-EINVAL, why, why_bytes, "%s holds a combination twice: %s", side,
-                               kvb_key_name(list[i]).text);
-    return 0;
-}
-
 static kvb_finding *finding_add(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new)
 {
     if (kvb_array_reserve(&c->findings, room, c->n + 1, sizeof *c->findings))
@@ -336,8 +319,17 @@ static int runs_sort(const kvb_compare_options *o, sorted_runs *runs, char *why,
         for (size_t i = 0; i < o->n_runs[side] && !error; i++) {
             const kvb_compare_run *run = &o->runs[side][i];
             assert(i < KVB_RUNS);
+            const kvb_result **list = runs->at[side][i] = malloc((run->n + 1) * sizeof *list);
+            if (!list)
+                return -ENOMEM;
             runs->n[side][i] = run->n;
-            error = results_sort(run->results, run->n, names[side][i > 0], &runs->at[side][i], why, why_bytes);
+            for (size_t r = 0; r < run->n; r++)
+                list[r] = &run->results[r];
+            qsort(list, run->n, sizeof *list, pointers_order);
+            for (size_t r = 1; r < run->n && !error; r++)
+                if (kvb_key_order(list[r - 1], list[r]) == 0)
+                    error = kvb_why_set(-EINVAL, why, why_bytes, "%s holds a combination twice: %s", names[side][i > 0],
+                                        kvb_key_name(list[r]).text);
         }
     return error;
 }
@@ -415,7 +407,6 @@ static int scatter_see(const kvb_comparison *c, const kvb_compare_options *optio
     return scatters ? 0 : -ENOMEM;
 }
 
-/* ---- kernels and caches ------------------------------------------------------------------------------------ */
 /* ---- kernels and caches: all combinations of one together show more than any of them ------------------------ */
 
 static const struct axis {
@@ -793,21 +784,14 @@ static void interval_text(double low, double high, char text[INTERVAL_TEXT])
 
 #define SHORT_REASON 100 /* characters of a reason in Markdown */
 
-/* The reason; in Markdown cut, so that a pull request's table stays narrow. */
-static void reason_text(const char *reason, kvb_table_format format, char text[KVB_REASON])
-{
-    bool cut = format == KVB_TABLE_MD && strlen(reason) > SHORT_REASON;
-
-    snprintf(text, KVB_REASON, cut ? "%.*s…" : "%.*s", cut ? SHORT_REASON : KVB_REASON - 8, reason);
-}
-
 static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format format)
 {
     const kvb_result *r = f->new ? f->new : f->base;
     char threads[16], interval[INTERVAL_TEXT], reason[KVB_REASON];
     kvb_number before = value_text(f, f->before), after = value_text(f, f->after);
 
-    reason_text(f->reason, format, reason);
+    bool cut = format == KVB_TABLE_MD && strlen(f->reason) > SHORT_REASON; /* a pull request's table stays narrow */
+    snprintf(reason, sizeof reason, cut ? "%.*s…" : "%.*s", cut ? SHORT_REASON : KVB_REASON - 8, f->reason);
     snprintf(threads, sizeof threads, "%u", r->threads);
     if (f->metric != KVB_METRIC_TIME && !strcmp(before.text, after.text)) { /* rounding to units hides the difference */
         before = number_text(f->before);
@@ -839,13 +823,6 @@ static int findings_order(const void *a, const void *b)
     return by_x != by_y ? (by_x > by_y ? -1 : 1) : x < y ? -1 : 1;
 }
 
-/* In text, undecided times of two files are only counted, in a line below. */
-static bool is_only_counted(const kvb_comparison *c, const kvb_finding *f, const kvb_compare_view *view)
-{
-    return !c->paired && !view->all && view->format == KVB_TABLE_TEXT && f->metric == KVB_METRIC_TIME &&
-           f->verdict == KVB_VERDICT_UNDECIDED;
-}
-
 /* Prints the findings of the verdicts first .. last as one table, the largest change of each verdict first, and below
  * it how many are left out. Returns the number of rows, or -errno. */
 static long findings_print(const kvb_comparison *c, const kvb_compare_view *view, kvb_verdict first, kvb_verdict last,
@@ -854,10 +831,12 @@ static long findings_print(const kvb_comparison *c, const kvb_compare_view *view
     kvb_table *table = kvb_table_new(people);
     const kvb_finding **sorted = malloc((c->n + 1) * sizeof *sorted);
     size_t shown[KVB_VERDICTS] = {0}, n = 0;
+    const bool counted =
+        !c->paired && !view->all && view->format == KVB_TABLE_TEXT; /* undecided ones, in a line below */
 
     for (size_t i = 0; i < c->n && sorted; i++)
         if (c->findings[i].verdict >= first && c->findings[i].verdict <= last &&
-            !is_only_counted(c, &c->findings[i], view))
+            !(counted && c->findings[i].metric == KVB_METRIC_TIME && c->findings[i].verdict == KVB_VERDICT_UNDECIDED))
             sorted[n++] = &c->findings[i];
     if (n)
         qsort(sorted, n, sizeof *sorted, findings_order);

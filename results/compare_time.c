@@ -144,21 +144,16 @@ static centre centre_of(const double *logs, size_t n)
                     .worth = (double)n * (1 - r) / (1 + r)};
 }
 
-/* The centre for few passes: the median of all steps, with its own interval (95 %). */
-static centre centre_of_steps(const kvb_time_stats *stats)
-{
-    return (centre){.at = log(stats->median),
-                    .error = log(stats->high / stats->low) / (2 * 1.959964),
-                    .worth = (double)stats->samples};
-}
-
 static centre centre_of_side(const kvb_result *result)
 {
     double logs[KVB_SERIES];
     size_t n = result->time.n_series;
 
-    if (n < FEW_PASSES)
-        return centre_of_steps(&result->time.all);
+    const kvb_time_stats *steps = &result->time.all;
+    if (n < FEW_PASSES) /* the median of all steps, with its own interval (95 %) */
+        return (centre){.at = log(steps->median),
+                        .error = log(steps->high / steps->low) / (2 * 1.959964),
+                        .worth = (double)steps->samples};
     for (size_t i = 0; i < n; i++)
         logs[i] = log(result->time.series[i]);
     return centre_of(logs, n);

@@ -35,12 +35,6 @@ static void real_set(json_t *object, const char *key, double number)
         json_object_set_new(object, key, json_real(number));
 }
 
-/* compare.py warns of debug builds. Here these are unoptimised ones and those with a sanitizer. */
-static bool is_debug(const char *flags)
-{
-    return strstr(flags, "-fsanitize") || strstr(flags, "-O0") || !strstr(flags, "-O");
-}
-
 static void host_set(json_t *context, const kvb_host *h)
 {
     json_t *caches = json_array(), *load = json_array();
@@ -74,7 +68,9 @@ static json_t *context_encode(const kvb_manifest *m)
     text_set(context, "executable", "kvbench");
     count_set(context, "num_cpus", m->host.cpus ? m->host.cpus : m->cores);
     host_set(context, &m->host);
-    text_set(context, "library_build_type", is_debug(m->flags) ? "debug" : "release");
+    /* compare.py warns of debug builds: unoptimised ones, and those with a sanitizer */
+    const bool debug = strstr(m->flags, "-fsanitize") || strstr(m->flags, "-O0") || !strstr(m->flags, "-O");
+    text_set(context, "library_build_type", debug ? "debug" : "release");
     text_set(context, "library_version", m->version);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         kvb_manifest_text(m, keys[i], text);
@@ -106,17 +102,6 @@ static void time_set(json_t *entry, uint64_t iterations, double ns)
     text_set(entry, "time_unit", "ns");
 }
 
-/* Sets user counters. */
-static void counters_set(json_t *entry, const kvb_result *r)
-{
-    real_set(entry, "bytes_per_second", 1e9 * r->traffic.gb_per_s);
-    real_set(entry, "flop_per_second", 1e9 * r->traffic.gflop_per_s);
-    real_set(entry, "of_read", r->traffic.of_read);
-    real_set(entry, "of_limit", r->traffic.of_limit);
-    real_set(entry, "rho", r->rho);
-    real_set(entry, "allocator_peak", r->memory.allocator_peak);
-}
-
 static void repetitions_append(json_t *list, const kvb_result *r, size_t family)
 {
     const double *series = r->time.n_series
@@ -131,7 +116,12 @@ static void repetitions_append(json_t *list, const kvb_result *r, size_t family)
 
         count_set(entry, "repetition_index", i);
         time_set(entry, r->time.all.samples / n, series[i]);
-        counters_set(entry, r);
+        real_set(entry, "bytes_per_second", 1e9 * r->traffic.gb_per_s); /* user counters */
+        real_set(entry, "flop_per_second", 1e9 * r->traffic.gflop_per_s);
+        real_set(entry, "of_read", r->traffic.of_read);
+        real_set(entry, "of_limit", r->traffic.of_limit);
+        real_set(entry, "rho", r->rho);
+        real_set(entry, "allocator_peak", r->memory.allocator_peak);
         json_array_append_new(list, entry);
     }
 }
@@ -168,17 +158,6 @@ static void aggregates_append(json_t *list, const kvb_result *r, size_t family)
     }
 }
 
-static void failure_append(json_t *list, const kvb_result *r, size_t family)
-{
-    json_t *entry = entry_new(r, family, "", 1);
-
-    count_set(entry, "repetition_index", 0);
-    json_object_set_new(entry, "error_occurred", json_true());
-    text_set(entry, "error_message", r->reason);
-    time_set(entry, 0, 0);
-    json_array_append_new(list, entry);
-}
-
 static int benchmark_write(const kvb_manifest *manifest, const kvb_result *results, size_t n, FILE *out)
 {
     json_t *list = json_array(), *whole = json_object();
@@ -194,7 +173,12 @@ static int benchmark_write(const kvb_manifest *manifest, const kvb_result *resul
             repetitions_append(list, &results[i], family);
             aggregates_append(list, &results[i], family);
         } else {
-            failure_append(list, &results[i], family);
+            json_t *entry = entry_new(&results[i], family, "", 1);
+            count_set(entry, "repetition_index", 0);
+            json_object_set_new(entry, "error_occurred", json_true());
+            text_set(entry, "error_message", results[i].reason);
+            time_set(entry, 0, 0);
+            json_array_append_new(list, entry);
         }
         family++;
     }
@@ -257,18 +241,6 @@ static double seconds_of(const kvb_result *result)
     return 1e-9 * ns;
 }
 
-/* Writes the reason, which is also the message, and the replay command. */
-static void details_put(const kvb_result *r, FILE *out)
-{
-    fputc('\n', out);
-    kvb_xml_put(r->reason, out);
-    if (*r->replay) {
-        fputs("\nalone: ", out);
-        kvb_xml_put(r->replay, out);
-    }
-    fputc('\n', out);
-}
-
 static void case_put(const kvb_result *result, FILE *out)
 {
     const char *element = elements[result->status];
@@ -289,8 +261,13 @@ static void case_put(const kvb_result *result, FILE *out)
         fputs("/>\n", out);
     } else {
         attribute_put("type", kvb_status_name(result->status), out);
-        putc('>', out);
-        details_put(result, out);
+        fputs(">\n", out);
+        kvb_xml_put(result->reason, out); /* also the message */
+        if (*result->replay) {
+            fputs("\nalone: ", out);
+            kvb_xml_put(result->replay, out);
+        }
+        fputc('\n', out);
         fprintf(out, "      </%s>\n", element);
     }
     fputs("    </testcase>\n", out);

@@ -48,9 +48,6 @@ const char *kvb_step_kind_name(kvb_step_kind kind)
     return names[kind];
 }
 
-static const kvb_time_stats no_time = {
-    .median = NAN, .p99 = NAN, .mad = NAN, .min = NAN, .max = NAN, .total = NAN, .low = NAN, .high = NAN};
-
 void kvb_result_init(kvb_result *result)
 {
     memset(result, 0, sizeof *result);
@@ -75,7 +72,8 @@ void kvb_result_begin(kvb_result *r, const char *workload, const char *cache, co
 
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats)
 {
-    *stats = no_time;
+    *stats = (kvb_time_stats){
+        .median = NAN, .p99 = NAN, .mad = NAN, .min = NAN, .max = NAN, .total = NAN, .low = NAN, .high = NAN};
     if (n == 0)
         return;
     stats->samples = n;
@@ -489,22 +487,16 @@ int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *
     return error;
 }
 
-/* Keeps the complete lines for a later writer. */
-static void writer_leave(kvb_result_writer *writer)
-{
-    const int file = fileno(writer->file.stream);
-    if (writer->file.temporary && ftruncate(file, writer->bytes) == 0)
-        (void)!fsync(file);
-    kvb_output_file_leave(&writer->file);
-}
-
 int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes)
 {
     int error = !commit          ? 0
                 : writer->failed ? say(writer, writer->failed, why, why_bytes)
                                  : kvb_output_file_commit(&writer->file, why, why_bytes);
-    if ((!commit || error) && writer->results > 0) {
-        writer_leave(writer);
+    if ((!commit || error) && writer->results > 0) { /* the complete lines stay for a later writer */
+        const int file = fileno(writer->file.stream);
+        if (writer->file.temporary && ftruncate(file, writer->bytes) == 0)
+            (void)!fsync(file);
+        kvb_output_file_leave(&writer->file);
     } else {
         const int closed = kvb_output_file_close(&writer->file, commit && !error, why, why_bytes);
         error = error ? error : closed;

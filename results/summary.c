@@ -137,18 +137,6 @@ void kvb_same_words(const kvb_result *r, bool same, char *text, size_t bytes)
     }
 }
 
-static void kernel_row(kvb_table *table, const kvb_result *r)
-{
-    char declined[KVB_REASON], same[256];
-    kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
-    kvb_same_words(r, false, same, sizeof same);
-    if (r->same.calls && !*same)
-        snprintf(same, sizeof same, "none");
-    kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 " of %" PRIu64 "\t%.0f %%\t%s\t%s", r->kernel, r->axes.calls,
-                  r->axes.values, r->axes.values_of,
-                  r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0, declined, same);
-}
-
 /* Prints a row for each kernel with single calls: their number, the values and pairs of values that they cover, the
  * values that the kernel declines; below, uncovered values and the option that adds calls. 0, -ENOMEM or -EIO. */
 static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *out)
@@ -158,10 +146,18 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
     int error = table ? 0 : -ENOMEM;
     bool more = false;
     for (size_t i = 0; i < n; i++) {
-        if (!results[i].axes.calls || !results[i].axes.values_of)
+        const kvb_result *r = &results[i];
+        char declined[KVB_REASON], same[256];
+        if (!r->axes.calls || !r->axes.values_of)
             continue;
-        kernel_row(table, &results[i]);
-        more |= results[i].axes.pairs < results[i].axes.pairs_of;
+        kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
+        kvb_same_words(r, false, same, sizeof same);
+        if (r->same.calls && !*same)
+            snprintf(same, sizeof same, "none");
+        kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 " of %" PRIu64 "\t%.0f %%\t%s\t%s", r->kernel, r->axes.calls,
+                      r->axes.values, r->axes.values_of,
+                      r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0, declined, same);
+        more |= r->axes.pairs < r->axes.pairs_of;
     }
     if (kvb_table_rows(table)) {
         kvb_table_drop_empty(table);
@@ -300,11 +296,6 @@ static void verdict_print(const view *v)
         fprintf(v->out, "# kvbench: FAILED, %zu of %zu did not pass\n\n", ran - passed, ran);
 }
 
-static bool same_pools(const kvb_result *a, const kvb_result *b)
-{
-    return strcmp(a->pool_k, b->pool_k) == 0 && strcmp(a->pool_v, b->pool_v) == 0;
-}
-
 size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_too, char text[KVB_REASON])
 {
     size_t count = 0, used = 0;
@@ -317,7 +308,8 @@ size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_to
             bool judged = kvb_status_is_verdict(results[k].status) && !is_witnessed(&results[k]);
             bool before = k < i && (skipped_too || is_witnessed(&results[k]));
 
-            known = (judged || before) && same_pools(&results[k], &results[i]);
+            known = (judged || before) && !strcmp(results[k].pool_k, results[i].pool_k) &&
+                    !strcmp(results[k].pool_v, results[i].pool_v);
         }
         if (known)
             continue;
@@ -452,12 +444,6 @@ static int skips_print(const view *v)
 
 /* ---- workloads ------------------------------------------------------------------------------------------- */
 
-/* A witness computes nothing, so its time and memory are not compared. */
-static bool is_rival(const kvb_result *r)
-{
-    return r->status == KVB_STATUS_PASS && r->error.witness_queries == 0;
-}
-
 /* The results of a workload. */
 typedef struct standing {
     size_t ran, passed;
@@ -506,7 +492,7 @@ static standing standing_of(const view *v, const char *workload)
             continue;
         s.ran += kvb_status_is_verdict(r->status);
         s.passed += r->status == KVB_STATUS_PASS;
-        if (!ranked || !is_rival(r))
+        if (!ranked || r->status != KVB_STATUS_PASS || is_witnessed(r)) /* a witness computes nothing */
             continue;
         if (r->time.all.median > 0 && (!s.fastest || r->time.all.median < s.fastest->time.all.median))
             s.fastest = r;

@@ -167,12 +167,6 @@ void kvb_xml_put(const char *text, FILE *out)
 
 /* ---- numbers with units -------------------------------------------------------------------------------- */
 
-/* Decimals that make three digits in all. */
-static int decimals(double x)
-{
-    return x < 9.995 ? 2 : x < 99.95 ? 1 : 0;
-}
-
 /* x, in units[0], as text in the largest fitting unit. units end with NULL; each is `step` times the one before it, and
  * is used from `from` of that one on. */
 static kvb_number unit_text(double x, const char *const *units, double step, double from, bool three_digits)
@@ -184,9 +178,11 @@ static kvb_number unit_text(double x, const char *const *units, double step, dou
     const bool whole = unit == units && (!three_digits || x == floor(x));
     if (!isnan(x))
         snprintf(n.text, sizeof n.text, fabs(x) < 1e9 ? "%.*f %s" : "%.*g %s",
-                 whole          ? 0
-                 : three_digits ? decimals(x)
-                                : 1,
+                 whole           ? 0
+                 : !three_digits ? 1
+                 : x < 9.995     ? 2
+                 : x < 99.95     ? 1
+                                 : 0,
                  x, *unit);
     return n;
 }
