@@ -168,7 +168,7 @@ static int make(const judge *j)
         return kvb_complain("judge", KVB_EXIT_USAGE, "--plugin: %s", why);
     const kvb_kernel *kernel = j->by ? kvb_registry_find(&registry, KVB_KERNELS, j->by) : NULL;
     if (j->by && !kernel) {
-        kvb_registry_names(&registry, KVB_KERNELS, known, sizeof known);
+        kvb_registry_names(&registry, KVB_KERNELS, false, known, sizeof known);
         return kvb_unknown("judge", "--by: unknown kernel", j->by, known);
     }
     if (kernel && kernel->available && !kernel->available(why, sizeof why))

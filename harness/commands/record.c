@@ -132,7 +132,7 @@ static int part_unknown(const settings *s, kvb_registry_kind sort, const char *n
 {
     char known[512], what[32];
     snprintf(what, sizeof what, "no %s", kvb_registry_kind_names[sort]);
-    kvb_registry_names(&s->registry, sort, known, sizeof known);
+    kvb_registry_names(&s->registry, sort, false, known, sizeof known);
     if (sort == KVB_KERNELS)
         kvb_list_add(known, sizeof known, ", ", "exact");
     return kvb_unknown("record", what, name, known);

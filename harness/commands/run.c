@@ -185,7 +185,7 @@ static int run_calls_choose(run *r)
     }
     if (alone && !r->n_calls) {
         char known[1024];
-        kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+        kvb_registry_names(registry, KVB_KERNELS, false, known, sizeof known);
         return kvb_unknown("run", "--kernel: unknown kernel", w->kernels.at[0], known);
     }
     return KVB_EXIT_OK;

@@ -34,8 +34,7 @@ int kvb_best_prepare(kvb_best *best, const kvb_words *kernels, const char *path,
 
 void kvb_best_close(kvb_best *best)
 {
-    if (best->file)
-        kvb_result_free(best->file);
+    kvb_result_free(best->file);
     best->file = NULL;
 }
 

@@ -348,17 +348,6 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
     return 0;
 }
 
-static void part_close(part *p)
-{
-    for (size_t w = 0; p->traces && w < p->selection->n_workloads; w++)
-        kvb_trace_free(p->traces[w]);
-    for (size_t w = 0; p->histories && w < p->selection->n_workloads; w++)
-        free(p->histories[w]);
-    kvb_arena_free(&p->arena);
-    if (p->refuses)
-        munmap(p->refuses, p->refuses_bytes);
-}
-
 /* ---- the parts of a suite together --------------------------------------------------------------------------- */
 
 /* The values of a dimension, each known by two names. */
@@ -414,15 +403,6 @@ static size_t each_of(const kvb_selection *s)
     return s->n_threads * s->n_growths;
 }
 
-/* Is this a combination of a witness beside other kernels? It is chosen after those of the kernels. */
-static bool is_beside(const kvb_selection *s, size_t i)
-{
-    bool others = false;
-    for (size_t k = 0; k < s->n_kernels; k++)
-        others |= !kvb_is_witness(s->kernels[k]);
-    return others && kvb_is_witness(s->kernels[kvb_spot_of(s, i).kernel]);
-}
-
 /* Removes a candidate's combinations from the selection. */
 static void block_drop(const part *p, size_t first, bool could_run)
 {
@@ -458,17 +438,22 @@ static bool *kept_at(const part *p, kvb_spot at)
 static void field_fill(field *f, const part *parts, size_t n_parts, bool witnesses)
 {
     f->n = 0;
-    for (const part *p = parts; p < parts + n_parts; p++)
+    for (const part *p = parts; p < parts + n_parts; p++) {
+        bool others = false;
+        for (size_t k = 0; k < p->selection->n_kernels; k++)
+            others |= !kvb_is_witness(p->selection->kernels[k]);
         for (size_t i = 0; i < kvb_matrix_size(p->selection); i += each_of(p->selection)) {
-            if (!p->selection->has[i] || is_beside(p->selection, i) != witnesses)
+            const kvb_spot at = kvb_spot_of(p->selection, i);
+            if (!p->selection->has[i] || (others && kvb_is_witness(p->selection->kernels[at.kernel])) != witnesses)
                 continue;
-            if (witnesses && !*kept_at(p, kvb_spot_of(p->selection, i))) {
-                block_drop(p, i, can_run(p, kvb_spot_of(p->selection, i)));
+            if (witnesses && !*kept_at(p, at)) {
+                block_drop(p, i, can_run(p, at));
                 continue;
             }
             f->at[f->n] = candidate_of(p, i, f->dims);
             f->blocks[f->n++] = (block){p, i};
         }
+    }
 }
 
 /* Keeps the chosen candidates in the selections and drops the others. */
@@ -580,8 +565,15 @@ static int pairs_choose(const kvb_pairs_options *options, kvb_selections *s, cha
         error = part_open(options, &s->at[opened], &parts[opened], why, why_bytes);
     if (!error)
         error = parts_thin(parts, s);
-    for (size_t i = 0; i < opened; i++)
-        part_close(&parts[i]);
+    for (part *p = parts; p < parts + opened; p++) {
+        for (size_t w = 0; p->traces && w < p->selection->n_workloads; w++)
+            kvb_trace_free(p->traces[w]);
+        for (size_t w = 0; p->histories && w < p->selection->n_workloads; w++)
+            free(p->histories[w]);
+        kvb_arena_free(&p->arena);
+        if (p->refuses)
+            munmap(p->refuses, p->refuses_bytes);
+    }
     free(parts);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));

@@ -165,22 +165,12 @@ const kvb_kernel *kvb_registry_attending(const kvb_registry *registry, const cha
     return kernel && kernel->attend ? kernel : NULL;
 }
 
-static void names_print(const kvb_registry *registry, kvb_registry_kind sort, bool attending, char *text, size_t bytes)
+void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, bool attending, char *text, size_t bytes)
 {
     text[0] = '\0';
     for (size_t i = 0; i < registry->n[sort]; i++)
         if (!attending || ((const kvb_kernel *)registry->at[sort][i].definition)->attend)
             kvb_list_add(text, bytes, ", ", "%s", registry->at[sort][i].name);
-}
-
-void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, char *text, size_t bytes)
-{
-    names_print(registry, sort, false, text, bytes);
-}
-
-void kvb_registry_attending_names(const kvb_registry *registry, char *text, size_t bytes)
-{
-    names_print(registry, KVB_KERNELS, true, text, bytes);
 }
 
 /* Names a missing member of a part, or NULL. */
@@ -348,7 +338,7 @@ static const kvb_pool_alias *alias_of(const char *name)
 static int unknown(const char *word, const kvb_registry *registry, char *why, size_t why_bytes)
 {
     char known[1024];
-    kvb_registry_names(registry, KVB_POOLS, known, sizeof known);
+    kvb_registry_names(registry, KVB_POOLS, false, known, sizeof known);
     for (const kvb_pool_alias *a = kvb_pool_aliases; a->name; a++)
         kvb_list_add(known, sizeof known, ", ", "%s", a->name);
     kvb_list_add(known, sizeof known, "; ", "each also with +had");

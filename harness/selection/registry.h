@@ -67,9 +67,8 @@ int kvb_registry_load_all(kvb_registry *registry, const kvb_words *paths, char *
 const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind kind, const char *name);
 /* The kernel of that name, if it attends; or NULL. */
 const struct kvb_kernel *kvb_registry_attending(const kvb_registry *registry, const char *name);
-/* "a, b, c": the names of one kind, or of the kernels that attend, for messages. */
-void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind kind, char *text, size_t bytes);
-void kvb_registry_attending_names(const kvb_registry *registry, char *text, size_t bytes);
+/* "a, b, c": the names of one kind, for messages. attending: of the kernels that attend. */
+void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind kind, bool attending, char *text, size_t bytes);
 
 /*
  * Words of --pool:

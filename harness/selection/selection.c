@@ -300,20 +300,19 @@ static bool holds(const void *const *list, size_t n, const void *what)
     return false;
 }
 
-static bool selection_covers(const kvb_selection *s, const char *workload_path, const char *values,
-                             const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel)
+/* Has an earlier selection this combination? */
+static bool selection_covers(const kvb_selection *earlier, const kvb_selection *s, kvb_spot at)
 {
-    bool found = false;
-    for (size_t i = 0; i < s->n_workloads && !found; i++)
-        found = !strcmp(s->workloads[i].path, workload_path);
-    bool valued = false;
-    for (size_t i = 0; i < s->n_values && !valued; i++)
-        valued = kvb_is_profile(s->values[i], values);
-    bool paired = false;
-    for (size_t i = 0; i < s->n_pools && !paired; i++)
-        paired = s->pools[i].k == pools->k && s->pools[i].v == pools->v;
-    return found && valued && paired && holds((const void *const *)s->caches, s->n_caches, cache) &&
-           holds((const void *const *)s->kernels, s->n_kernels, kernel);
+    bool found = false, valued = false, paired = false;
+    for (size_t i = 0; i < earlier->n_workloads && !found; i++)
+        found = !strcmp(earlier->workloads[i].path, s->workloads[at.workload].path);
+    for (size_t i = 0; i < earlier->n_values && !valued; i++)
+        valued = kvb_is_profile(earlier->values[i], s->values[at.values]);
+    for (size_t i = 0; i < earlier->n_pools && !paired; i++)
+        paired = earlier->pools[i].k == s->pools[at.pools].k && earlier->pools[i].v == s->pools[at.pools].v;
+    return found && valued && paired &&
+           holds((const void *const *)earlier->caches, earlier->n_caches, s->caches[at.cache]) &&
+           holds((const void *const *)earlier->kernels, earlier->n_kernels, s->kernels[at.kernel]);
 }
 
 void kvb_selection_free(kvb_selection *s)
@@ -363,15 +362,6 @@ const uint8_t *kvb_choice_of(const kvb_selection *s, size_t i)
     return s->choices ? s->choices[i] : NULL;
 }
 
-static bool is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selection *earlier, size_t n_earlier)
-{
-    bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && (at.values > 0 || at.threads > 0);
-    for (size_t e = 0; e < n_earlier && !elsewhere; e++)
-        elsewhere = selection_covers(&earlier[e], s->workloads[at.workload].path, s->values[at.values],
-                                     &s->pools[at.pools], s->caches[at.cache], s->kernels[at.kernel]);
-    return elsewhere;
-}
-
 int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_earlier)
 {
     size_t n = kvb_matrix_size(s);
@@ -381,7 +371,10 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
     for (size_t i = 0; i < n; i++) {
         const kvb_spot at = kvb_spot_of(s, i);
         const uint8_t wanted = kvb_kernel_layers(s->kernels[at.kernel]);
-        s->has[i] = (!s->layers || s->layers[at.workload] & wanted) && !is_elsewhere(s, at, earlier, n_earlier);
+        bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && (at.values > 0 || at.threads > 0);
+        for (size_t e = 0; e < n_earlier && !elsewhere; e++)
+            elsewhere = selection_covers(&earlier[e], s, at);
+        s->has[i] = (!s->layers || s->layers[at.workload] & wanted) && !elsewhere;
         s->n_has += s->has[i];
     }
     return 0;
