@@ -26,15 +26,8 @@ static kvb_run *last_of(const kvb_plan *plan, uint32_t query)
     return end > plan->row_start[query] ? &plan->runs[end - 1] : NULL;
 }
 
-static void own_unseen(const kvb_fault_query *q)
-{
-    q->last->end -= q->last->end - q->last->begin > 1;
-}
-
-static void first_unseen(const kvb_fault_query *q)
-{
-    q->runs->begin += q->runs->end - q->runs->begin > 1;
-}
+KVB_HOOK(own_unseen, const kvb_fault_query *q, q->last->end -= q->last->end - q->last->begin > 1)
+KVB_HOOK(first_unseen, const kvb_fault_query *q, q->runs->begin += q->runs->end - q->runs->begin > 1)
 
 static void one_more_seen(const kvb_fault_query *q)
 {
@@ -43,25 +36,11 @@ static void one_more_seen(const kvb_fault_query *q)
     q->last->end += q->last->end < high;
 }
 
-static void seen_twice(const kvb_fault_query *q)
-{
-    *q->last = *q->runs;
-}
-
-static void one_before_seen(const kvb_fault_query *q)
-{
-    q->last->begin -= q->last->begin > (q->n > 1 ? q->last[-1].end : 0);
-}
-
-static void window_short(const kvb_fault_query *q)
-{
-    q->last->begin += kvb_group_limits(q->call->store->group) && q->last->end - q->last->begin > 1;
-}
-
-static void from_first_cell(const kvb_fault_query *q)
-{
-    q->runs->begin = 0;
-}
+KVB_HOOK(seen_twice, const kvb_fault_query *q, *q->last = *q->runs)
+KVB_HOOK(one_before_seen, const kvb_fault_query *q, q->last->begin -= q->last->begin > (q->n > 1 ? q->last[-1].end : 0))
+KVB_HOOK(window_short, const kvb_fault_query *q,
+         q->last->begin += kvb_group_limits(q->call->store->group) && q->last->end - q->last->begin > 1)
+KVB_HOOK(from_first_cell, const kvb_fault_query *q, q->runs->begin = 0)
 
 static void followers_seen(const kvb_fault_query *q)
 {
@@ -162,15 +141,9 @@ static void pages_seen(kvb_fault_call *c)
 
 /* ---- changes that do not happen, or are refused ------------------------------------------------------------------ */
 
-static void skip(kvb_fault_call *c)
-{
-    c->skips = true;
-}
-
-static void refuse(kvb_fault_call *c)
-{
-    c->error = kvb_store_fail(c->store, -ENOSPC, "no room for a change of kind %d", (int)c->change->kind);
-}
+KVB_HOOK(skip, kvb_fault_call *c, c->skips = true)
+KVB_HOOK(refuse, kvb_fault_call *c,
+         c->error = kvb_store_fail(c->store, -ENOSPC, "no room for a change of kind %d", (int)c->change->kind))
 
 static void refuse_twentieth(kvb_fault_call *c)
 {
@@ -198,21 +171,11 @@ static void skip_second_group(kvb_fault_call *c)
 
 /* ---- changes that are mistaken for others ------------------------------------------------------------------------ */
 
-static void copy_elsewhere(kvb_fault_call *c)
-{
-    c->given.dst = (c->given.dst + 1) % KVB_MAX_SEQS;
-}
+KVB_HOOK(copy_elsewhere, kvb_fault_call *c, c->given.dst = (c->given.dst + 1) % KVB_MAX_SEQS)
 
 /* A removed or copied range ends one position too early, or begins one too late. */
-static void range_short(kvb_fault_call *c)
-{
-    c->given.p1 -= c->given.p1 != KVB_POS_END && c->given.p1 > c->given.p0 + 1;
-}
-
-static void range_late(kvb_fault_call *c)
-{
-    c->given.p0 += c->given.p1 == KVB_POS_END;
-}
+KVB_HOOK(range_short, kvb_fault_call *c, c->given.p1 -= c->given.p1 != KVB_POS_END && c->given.p1 > c->given.p0 + 1)
+KVB_HOOK(range_late, kvb_fault_call *c, c->given.p0 += c->given.p1 == KVB_POS_END)
 
 /* The range of a removal is compared with the cells of the sequence's last span, not with positions. */
 static void removal_by_cell(kvb_fault_call *c)
@@ -255,10 +218,7 @@ static void removal_misses_last(kvb_fault_call *c)
     account->n_changed -= c->change->others && n_going;
 }
 
-static void going_put_back(kvb_fault_call *c)
-{
-    ((kvb_account *)(uintptr_t)c->store->account)->n_changed = n_going;
-}
+KVB_HOOK(going_put_back, kvb_fault_call *c, ((kvb_account *)(uintptr_t)c->store->account)->n_changed = n_going)
 
 static uint32_t given_dsts[KVB_MAX_SEQS], given_srcs[KVB_MAX_SEQS];
 
@@ -318,15 +278,8 @@ static void commit_elsewhere(kvb_fault_call *c)
 
 /* ---- rows that are moved ----------------------------------------------------------------------------------------- */
 
-static void no_moves(kvb_fault_call *c)
-{
-    c->store->n_moves = 0;
-}
-
-static void last_move_lost(kvb_fault_call *c)
-{
-    c->store->n_moves -= c->store->n_moves > 0;
-}
+KVB_HOOK(no_moves, kvb_fault_call *c, c->store->n_moves = 0)
+KVB_HOOK(last_move_lost, kvb_fault_call *c, c->store->n_moves -= c->store->n_moves > 0)
 
 static void moves_from_beside(kvb_fault_call *c)
 {

@@ -28,10 +28,7 @@ static void write_past_end(const kvb_attend *x)
     ((volatile char *)x->out)[(size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim * element] = 1;
 }
 
-static void write_before_begin(const kvb_attend *x)
-{
-    *((volatile char *)x->out - 1) = 1;
-}
+KVB_HOOK(write_before_begin, const kvb_attend *x, *((volatile char *)x->out - 1) = 1)
 
 static void write_past_lse(const kvb_attend *x)
 {
@@ -49,10 +46,7 @@ static void write_past_scratch(const kvb_attend *x)
 }
 
 /* The memory is writable, although the call is const. */
-static void write_to_q(const kvb_attend *x)
-{
-    *(volatile float *)(uintptr_t)x->q += 1;
-}
+KVB_HOOK(write_to_q, const kvb_attend *x, *(volatile float *)(uintptr_t)x->q += 1)
 
 static void write_to_k(const kvb_attend *x)
 {
@@ -220,10 +214,7 @@ static uint32_t *last_seen(const kvb_attend *x)
                                                    x->problem.n_kv_heads - 1);
 }
 
-static void one_untold(const kvb_attend *x)
-{
-    --*last_count(x);
-}
+KVB_HOOK(one_untold, const kvb_attend *x, --*last_count(x))
 
 static void first_told_twice(const kvb_attend *x)
 {
@@ -232,10 +223,7 @@ static void first_told_twice(const kvb_attend *x)
     seen[2 * n - 1] = seen[1];
 }
 
-static void k_told_as_v(const kvb_attend *x)
-{
-    last_seen(x)[1] = last_seen(x)[0];
-}
+KVB_HOOK(k_told_as_v, const kvb_attend *x, last_seen(x)[1] = last_seen(x)[0])
 
 const kvb_fault kvb_conduct_faults[] = {
     {"writes-past-out", "a byte is written past the end of out", KVB_CHECK_CRASH, FLASH,

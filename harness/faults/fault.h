@@ -15,6 +15,13 @@
 
 /* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */
 
+/* A hook of one change. */
+#define KVB_HOOK(name, given, change)                                                                                  \
+    static void name(given)                                                                                            \
+    {                                                                                                                  \
+        change;                                                                                                        \
+    }
+
 /* One query's row of a call's mask. */
 typedef struct kvb_fault_row {
     const kvb_attend *call;

@@ -163,10 +163,7 @@ static void mask_kept(kvb_attend *x)
         x->mask.bits = kept[now];
 }
 
-static void stride_least(kvb_attend *x)
-{
-    x->mask.row_words = words_of(x);
-}
+KVB_HOOK(stride_least, kvb_attend *x, x->mask.row_words = words_of(x))
 
 /* Entries of all tables; 0: the queries have none. */
 static uint32_t table_entries(const kvb_attend *x)
@@ -254,35 +251,12 @@ static size_t by_eights(const kvb_problem *p, size_t row)
 
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
 
-static void scale_times(kvb_attend *x)
-{
-    x->problem.scale *= BY;
-}
-
-static void scale_of_v(kvb_attend *x)
-{
-    x->problem.scale = 1 / sqrtf(2.0f * (float)x->problem.v_dim);
-}
-
-static void scale_usual(kvb_attend *x)
-{
-    x->problem.scale = 1 / sqrtf((float)x->problem.k_dim);
-}
-
-static void softcap_off(kvb_attend *x)
-{
-    x->problem.softcap = 0;
-}
-
-static void softcap_off_in_decode(kvb_attend *x)
-{
-    x->problem.softcap = x->problem.n_tok == 1 ? 0 : x->problem.softcap;
-}
-
-static void softcap_unscaled(kvb_attend *x)
-{
-    x->problem.softcap /= x->problem.scale;
-}
+KVB_HOOK(scale_times, kvb_attend *x, x->problem.scale *= BY)
+KVB_HOOK(scale_of_v, kvb_attend *x, x->problem.scale = 1 / sqrtf(2.0f * (float)x->problem.v_dim))
+KVB_HOOK(scale_usual, kvb_attend *x, x->problem.scale = 1 / sqrtf((float)x->problem.k_dim))
+KVB_HOOK(softcap_off, kvb_attend *x, x->problem.softcap = 0)
+KVB_HOOK(softcap_off_in_decode, kvb_attend *x, x->problem.softcap = x->problem.n_tok == 1 ? 0 : x->problem.softcap)
+KVB_HOOK(softcap_unscaled, kvb_attend *x, x->problem.softcap /= x->problem.scale)
 
 static void sinks_off(kvb_attend *x)
 {
@@ -300,35 +274,13 @@ static void sink_of_first_head(kvb_attend *x)
 
 /* ---- rows of K and V --------------------------------------------------------------------------------------------- */
 
-static void of_neighbour(kvb_view *v)
-{
-    v->base = (const char *)v->base + v->cell_stride;
-}
-
-static void of_first_head(kvb_view *v)
-{
-    v->head_stride = v->scale_head_stride = v->zero_head_stride = v->recent_head_stride = 0;
-}
-
-static void scales_of_first_cell(kvb_view *v)
-{
-    v->scale_cell_stride = 0;
-}
-
-static void zeros_of_first_cell(kvb_view *v)
-{
-    v->zero_cell_stride = 0;
-}
-
-static void scales_of_first_head(kvb_view *v)
-{
-    v->scale_head_stride = 0;
-}
-
-static void factors_of_first_group(kvb_view *v)
-{
-    v->scale_cell_stride = v->zero_cell_stride = 0;
-}
+KVB_HOOK(of_neighbour, kvb_view *v, v->base = (const char *)v->base + v->cell_stride)
+KVB_HOOK(of_first_head, kvb_view *v,
+         v->head_stride = v->scale_head_stride = v->zero_head_stride = v->recent_head_stride = 0)
+KVB_HOOK(scales_of_first_cell, kvb_view *v, v->scale_cell_stride = 0)
+KVB_HOOK(zeros_of_first_cell, kvb_view *v, v->zero_cell_stride = 0)
+KVB_HOOK(scales_of_first_head, kvb_view *v, v->scale_head_stride = 0)
+KVB_HOOK(factors_of_first_group, kvb_view *v, v->scale_cell_stride = v->zero_cell_stride = 0)
 
 static void k_for_v(kvb_attend *x)
 {
@@ -359,15 +311,8 @@ static const kvb_format *not_turned(const kvb_format *format)
     return &plain;
 }
 
-static void k_as_not_turned(kvb_attend *x)
-{
-    x->k.format = x->problem.k_format = not_turned(x->k.format);
-}
-
-static void v_as_not_turned(kvb_attend *x)
-{
-    x->v.format = x->problem.v_format = not_turned(x->v.format);
-}
+KVB_HOOK(k_as_not_turned, kvb_attend *x, x->k.format = x->problem.k_format = not_turned(x->k.format))
+KVB_HOOK(v_as_not_turned, kvb_attend *x, x->v.format = x->problem.v_format = not_turned(x->v.format))
 
 static void codes_of_residual_cells(kvb_attend *x)
 {
@@ -386,21 +331,11 @@ static void residual_cells_of_next_slot(kvb_attend *x)
 }
 
 /* The tail's rows are read by indices that count from the front's first cell. */
-static void tail_behind_front(kvb_view *v)
-{
-    v->base = (const char *)v->base + kvb_view_front_cells(v) * v->cell_stride;
-}
-
-static void v_front_is_k(kvb_attend *x)
-{
-    x->v.front = x->k.front;
-}
+KVB_HOOK(tail_behind_front, kvb_view *v, v->base = (const char *)v->base + kvb_view_front_cells(v) * v->cell_stride)
+KVB_HOOK(v_front_is_k, kvb_attend *x, x->v.front = x->k.front)
 
 /* Addresses of rows are rounded down to multiples of 16 bytes. */
-static void align_16(kvb_view *v)
-{
-    v->base = (const void *)((uintptr_t)v->base & ~(uintptr_t)15);
-}
+KVB_HOOK(align_16, kvb_view *v, v->base = (const void *)((uintptr_t)v->base & ~(uintptr_t)15))
 
 /* ---- two partial results ----------------------------------------------------------------------------------------- */
 
@@ -442,9 +377,10 @@ static void halves_merge(const kvb_attend *x)
 
 /* ---- hidden cells ------------------------------------------------------------------------------------------------ */
 
-/* Adds 0 times each hidden row: no change as long as the row is finite. */
-static void hidden_add(const kvb_attend *x, const kvb_view *view)
+/* Adds 0 times each hidden row of K (by 0) or V (by 1): no change as long as the row is finite. */
+static void hidden_add(const kvb_attend *x)
 {
+    const kvb_view *view = kvb_fault_here.by > 0 ? &x->v : &x->k;
     static float row[KVB_MODEL_WIDTH];
     const kvb_problem *p = &x->problem;
     for (uint32_t t = 0; t < p->n_tok && p->out_elem == KVB_F32; t++)
@@ -458,16 +394,6 @@ static void hidden_add(const kvb_attend *x, const kvb_view *view)
                     out[c] += 0 * row[c];
             }
         }
-}
-
-static void hidden_k_added(const kvb_attend *x)
-{
-    hidden_add(x, &x->k);
-}
-
-static void hidden_v_added(const kvb_attend *x)
-{
-    hidden_add(x, &x->v);
 }
 
 /* ---- outputs: rows ----------------------------------------------------------------------------------------------- */
@@ -497,15 +423,8 @@ static void row_nan(const kvb_attend *x, size_t row)
     row_fill(x, row, 0xff);
 }
 
-static void all_clear(const kvb_attend *x)
-{
-    memset(x->out, 0, rows_of(x) * out_bytes(x));
-}
-
-static void last_clear(const kvb_attend *x)
-{
-    row_fill(x, rows_of(x) - 1, 0);
-}
+KVB_HOOK(all_clear, const kvb_attend *x, memset(x->out, 0, rows_of(x) * out_bytes(x)))
+KVB_HOOK(last_clear, const kvb_attend *x, row_fill(x, rows_of(x) - 1, 0))
 
 static void heads_swapped(const kvb_attend *x)
 {
@@ -526,20 +445,9 @@ static void query_before(const kvb_attend *x)
 /* The last row of the outputs before the call. */
 static float found[KVB_MODEL_WIDTH], found_lse;
 
-static void last_found(kvb_attend *x)
-{
-    memcpy(found, last_row(x), out_bytes(x));
-}
-
-static void last_left(const kvb_attend *x)
-{
-    memcpy(last_row(x), found, out_bytes(x));
-}
-
-static void lse_found(kvb_attend *x)
-{
-    found_lse = x->lse ? *x->lse : 0;
-}
+KVB_HOOK(last_found, kvb_attend *x, memcpy(found, last_row(x), out_bytes(x)))
+KVB_HOOK(last_left, const kvb_attend *x, memcpy(last_row(x), found, out_bytes(x)))
+KVB_HOOK(lse_found, kvb_attend *x, found_lse = x->lse ? *x->lse : 0)
 
 static void lse_left(const kvb_attend *x)
 {
@@ -563,15 +471,8 @@ static void row_stale(const kvb_attend *x, float *row)
     memcpy(kept, row, out_bytes(x));
 }
 
-static void last_stale(const kvb_attend *x)
-{
-    row_stale(x, last_row(x));
-}
-
-static void stale_elsewhere(const kvb_attend *x)
-{
-    row_stale(x, row_elsewhere(x));
-}
+KVB_HOOK(last_stale, const kvb_attend *x, row_stale(x, last_row(x)))
+KVB_HOOK(stale_elsewhere, const kvb_attend *x, row_stale(x, row_elsewhere(x)))
 
 static void nan_elsewhere(const kvb_attend *x)
 {
@@ -603,15 +504,8 @@ static void state_kept(const kvb_attend *x)
 
 /* ---- outputs: elements, and the log-sum-exp ---------------------------------------------------------------------- */
 
-static void last_nan(const kvb_attend *x)
-{
-    last_row(x)[x->problem.v_dim - 1] = NAN;
-}
-
-static void one_times(const kvb_attend *x)
-{
-    *last_row(x) *= BY;
-}
+KVB_HOOK(last_nan, const kvb_attend *x, last_row(x)[x->problem.v_dim - 1] = NAN)
+KVB_HOOK(one_times, const kvb_attend *x, *last_row(x) *= BY)
 
 static void all_times(const kvb_attend *x)
 {
@@ -795,20 +689,9 @@ static void folds_turned(kvb_order_tile *t)
     }
 }
 
-static void weights_one_by_one(kvb_order *o)
-{
-    o->weights.n = 0;
-}
-
-static void tile_by_eights(kvb_order_tile *t)
-{
-    t->v_cells = 8;
-}
-
-static void fused_otherwise(kvb_order *o)
-{
-    o->fused = !o->fused;
-}
+KVB_HOOK(weights_one_by_one, kvb_order *o, o->weights.n = 0)
+KVB_HOOK(tile_by_eights, kvb_order_tile *t, t->v_cells = 8)
+KVB_HOOK(fused_otherwise, kvb_order *o, o->fused = !o->fused)
 
 /* Sometimes rounds differently from expf(). */
 static float exp_rounded(float x)
@@ -816,10 +699,7 @@ static float exp_rounded(float x)
     return expf(x) * (1 + 0x1p-23f);
 }
 
-static void exp_otherwise(kvb_order *o)
-{
-    o->exp = exp_rounded;
-}
+KVB_HOOK(exp_otherwise, kvb_order *o, o->exp = exp_rounded)
 
 static void max_later(kvb_order *o)
 {
@@ -915,10 +795,11 @@ const kvb_fault kvb_kernel_faults[] = {
      FLASH ", agent-fork seq f16 openblas, " INT8 ", " BF16, .by = LAST_TWICE,
      KVB_IN(kernel, .bits = true, .after = halves_merge)},
     {"hidden-k", "0 times K of hidden cells is added", KVB_CHECK_POISON,
-     "agent-fork slab f32 flash, eagle-tree tree f16 flash", KVB_IN(kernel, .bits = true, .after = hidden_k_added)},
+     "agent-fork slab f32 flash, eagle-tree tree f16 flash", .by = 0,
+     KVB_IN(kernel, .bits = true, .after = hidden_add)},
     {"hidden-v", "0 times V of hidden cells is added", KVB_CHECK_POISON,
-     "agent-fork slab f32 flash, batched-multi-seq seq f16 flash, agent-fork-8x128 slab q8_0 flash",
-     KVB_IN(kernel, .bits = true, .after = hidden_v_added)},
+     "agent-fork slab f32 flash, batched-multi-seq seq f16 flash, agent-fork-8x128 slab q8_0 flash", .by = 1,
+     KVB_IN(kernel, .bits = true, .after = hidden_add)},
     {"q-rounded", "q is rounded to 12 bits, which is not declared", KVB_CHECK_BOUND, FLASH,
      KVB_IN(kernel, .q_element = to_12_bits)},
     {"q-flushed", "small elements of q are taken as 0", KVB_CHECK_BOUND, FLASH ", " BF16,

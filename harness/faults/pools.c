@@ -104,15 +104,8 @@ static char *zeros_of(const kvb_view *v, uint32_t h, uint32_t cell)
     return (char *)(uintptr_t)v->zeros + h * v->zero_head_stride + cell * v->zero_cell_stride;
 }
 
-static void last_byte(const kvb_fault_stored *r)
-{
-    codes_of(r->view, r->head, r->cell)[r->view->cell_stride - 1] ^= 0x10;
-}
-
-static void first_byte(const kvb_fault_stored *r)
-{
-    *codes_of(r->view, r->head, r->cell) ^= 1;
-}
+KVB_HOOK(last_byte, const kvb_fault_stored *r, codes_of(r->view, r->head, r->cell)[r->view->cell_stride - 1] ^= 0x10)
+KVB_HOOK(first_byte, const kvb_fault_stored *r, *codes_of(r->view, r->head, r->cell) ^= 1)
 
 static void scales_halved(const kvb_fault_stored *r)
 {
@@ -136,10 +129,7 @@ static void too_large_infinite(const kvb_fault_stored *r)
 
 /* ---- cells that are written -------------------------------------------------------------------------------------- */
 
-static void last_lost(kvb_fault_write *w)
-{
-    w->n -= w->n > 1;
-}
+KVB_HOOK(last_lost, kvb_fault_write *w, w->n -= w->n > 1)
 
 static void fiftieth_lost(kvb_fault_write *w)
 {
@@ -175,15 +165,8 @@ static void scatter_to_first(kvb_fault_write *w)
 
 /* ---- cells that are copied --------------------------------------------------------------------------------------- */
 
-static void copy_nothing(const kvb_fault_copy *c)
-{
-    (void)c;
-}
-
-static void copy_first(const kvb_fault_copy *c)
-{
-    ALL.gather_into(c->pool, c->to, &c->first, 1);
-}
+KVB_HOOK(copy_nothing, const kvb_fault_copy *c, (void)c)
+KVB_HOOK(copy_first, const kvb_fault_copy *c, ALL.gather_into(c->pool, c->to, &c->first, 1))
 
 /* A copied row lacks its scales or its zeros. */
 static void copy_without(const kvb_fault_copy *c, char *(*of)(const kvb_view *v, uint32_t h, uint32_t cell))
@@ -199,15 +182,8 @@ static void copy_without(const kvb_fault_copy *c, char *(*of)(const kvb_view *v,
         memcpy(of(&view, h, c->to), left[h], bytes);
 }
 
-static void copy_without_scales(const kvb_fault_copy *c)
-{
-    copy_without(c, scales_of);
-}
-
-static void copy_without_zeros(const kvb_fault_copy *c)
-{
-    copy_without(c, zeros_of);
-}
+KVB_HOOK(copy_without_scales, const kvb_fault_copy *c, copy_without(c, scales_of))
+KVB_HOOK(copy_without_zeros, const kvb_fault_copy *c, copy_without(c, zeros_of))
 
 /* Copies the codes alone: the scales of the overwritten row stay. */
 static void copy_codes(const kvb_fault_copy *c)
@@ -235,10 +211,7 @@ static void row_misplaced(kvb_pool *pool)
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
-static void rows_late(kvb_view *v)
-{
-    v->base = (const char *)v->base + v->cell_stride;
-}
+KVB_HOOK(rows_late, kvb_view *v, v->base = (const char *)v->base + v->cell_stride)
 
 static void scales_late(kvb_view *v)
 {
@@ -246,15 +219,8 @@ static void scales_late(kvb_view *v)
         v->scales = (const char *)v->scales + v->scale_cell_stride;
 }
 
-static void first_head(kvb_view *v)
-{
-    v->head_stride = 0;
-}
-
-static void rows_aligned(kvb_view *v)
-{
-    v->cell_stride = (v->cell_stride + 15) / 16 * 16;
-}
+KVB_HOOK(first_head, kvb_view *v, v->head_stride = 0)
+KVB_HOOK(rows_aligned, kvb_view *v, v->cell_stride = (v->cell_stride + 15) / 16 * 16)
 
 static void zeros_from_scales(kvb_view *v)
 {

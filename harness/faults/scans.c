@@ -245,10 +245,7 @@ static void channel_off(const kvb_scan *x)
 }
 
 /* Declares so many roundings that any output passes. */
-static void endless_chain(kvb_scan_arithmetic *a)
-{
-    a->read_chain = 1u << 30;
-}
+KVB_HOOK(endless_chain, kvb_scan_arithmetic *a, a->read_chain = 1u << 30)
 
 static void nothing_read(const kvb_scan *x)
 {
@@ -258,20 +255,9 @@ static void nothing_read(const kvb_scan *x)
 
 /* ---- the order of additions: in single calls ---------------------------------------------------------------------- */
 
-static void fused_otherwise(kvb_scan_order *o)
-{
-    o->fused = !o->fused;
-}
-
-static void gate_otherwise(kvb_scan_order *o)
-{
-    o->gate_on_v = !o->gate_on_v;
-}
-
-static void decay_otherwise(kvb_scan_order *o)
-{
-    o->decay_last = !o->decay_last;
-}
+KVB_HOOK(fused_otherwise, kvb_scan_order *o, o->fused = !o->fused)
+KVB_HOOK(gate_otherwise, kvb_scan_order *o, o->gate_on_v = !o->gate_on_v)
+KVB_HOOK(decay_otherwise, kvb_scan_order *o, o->decay_last = !o->decay_last)
 
 static void last_bit(const kvb_scan *x)
 {

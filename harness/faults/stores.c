@@ -38,10 +38,7 @@ static void first_frees(kvb_fault_call *c)
 /* omlx 2172: all rows of a slab append at one place, which becomes the end of the longest remaining sequence. */
 static bool has_left;
 
-static void leaving_noted(kvb_fault_call *c)
-{
-    has_left |= leaves(c->change);
-}
+KVB_HOOK(leaving_noted, kvb_fault_call *c, has_left |= leaves(c->change))
 
 static void append_at_longest(kvb_fault_call *c)
 {
@@ -120,10 +117,7 @@ static uint32_t match_more(const kvb_store *store, uint32_t found, uint32_t n, u
     return found + 1;
 }
 
-static void match_whole_pages(kvb_fault_call *c)
-{
-    c->given.n -= c->given.n % page_cells(c->store);
-}
+KVB_HOOK(match_whole_pages, kvb_fault_call *c, c->given.n -= c->given.n % page_cells(c->store))
 
 static void match_part(kvb_fault_call *c)
 {
@@ -133,10 +127,7 @@ static void match_part(kvb_fault_call *c)
                                     p->tables[c->store->account->alive[0]].page[0]);
 }
 
-static void match_all(kvb_fault_call *c)
-{
-    c->given = *c->change;
-}
+KVB_HOOK(match_all, kvb_fault_call *c, c->given = *c->change)
 
 /* The pages of a match are read as if they were consecutive. */
 static void table_not_found(kvb_fault_call *c)
@@ -195,10 +186,7 @@ static void cells_move(kvb_plan *plan, uint32_t by)
         plan->cells[i] += by;
 }
 
-static void written_behind(kvb_fault_call *c)
-{
-    cells_move(c->plan, front_of(c));
-}
+KVB_HOOK(written_behind, kvb_fault_call *c, cells_move(c->plan, front_of(c)))
 
 /* Only the cells of the pools' writes are wrong; the policy keeps the right ones. */
 static uint32_t hidden;
@@ -209,10 +197,7 @@ static void behind_hidden(kvb_fault_call *c)
     cells_move(&c->store->next, 0u - hidden);
 }
 
-static void behind_again(kvb_fault_call *c)
-{
-    cells_move(&c->store->next, hidden);
-}
+KVB_HOOK(behind_again, kvb_fault_call *c, cells_move(&c->store->next, hidden))
 
 static void border_cut(kvb_fault_call *c)
 {
