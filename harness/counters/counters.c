@@ -69,18 +69,9 @@ static int event_open(uint64_t config, int leader, bool user_only)
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, leader, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* Writes the level of perf_event_paranoid, which limits what users may count. */
-static void paranoid_tell(char *to, size_t bytes)
-{
-    char level[16];
-    if (kvb_line_read("", "/proc/sys/kernel/perf_event_paranoid", level, sizeof level))
-        snprintf(level, sizeof level, "not to be read");
-    snprintf(to, bytes, "perf_event_paranoid %s", level);
-}
-
 static void event_add(perf *s, size_t i)
 {
-    char paranoid[40];
+    char paranoid[40], level[16];
     group *g = &s->groups[events_known[i].group];
     uint64_t config = events_known[i].config;
     int leader = g->n ? g->fds[0] : -1, fd = event_open(config, leader, false), error = errno;
@@ -89,8 +80,10 @@ static void event_add(perf *s, size_t i)
         fd = event_open(config, leader, true);
         error = errno;
     }
-    paranoid_tell(paranoid, sizeof paranoid);
-    if (fd < 0) { /* nothing at all may be counted */
+    if (kvb_line_read("", "/proc/sys/kernel/perf_event_paranoid", level, sizeof level))
+        snprintf(level, sizeof level, "not to be read");
+    snprintf(paranoid, sizeof paranoid, "perf_event_paranoid %s", level); /* it limits what users may count */
+    if (fd < 0) {                                                         /* nothing at all may be counted */
         snprintf(s->events[i].why, KVB_COUNTER_WHY, "perf_event_open: %s, %s", strerror(error), paranoid);
         return;
     }
@@ -117,22 +110,6 @@ static bool group_read(perf *s, const group *g, uint64_t *values)
     }
     memcpy(values, now.values, g->n * sizeof *values);
     return true;
-}
-
-static void perf_start(perf *s)
-{
-    for (uint32_t i = GROUPS; i-- > 0;)
-        group_read(s, &s->groups[i], s->groups[i].base);
-}
-
-static void perf_stop(perf *s)
-{
-    uint64_t now[EVENTS];
-    for (uint32_t i = 0; i < GROUPS; i++) {
-        group *g = &s->groups[i];
-        for (uint32_t k = 0, n = group_read(s, g, now) ? g->n : 0; k < n; k++)
-            g->sum[k] += now[k] - g->base[k];
-    }
 }
 
 static void perf_report(const perf *s, kvb_result *result)
@@ -179,13 +156,6 @@ static void usage_add(usage *s, int sign)
     s->max_resident_kib = u.ru_maxrss;
 }
 
-static void usage_report(const usage *s, kvb_result *result)
-{
-    for (size_t i = 0; i < COUNTS; i++)
-        kvb_counter_append(result, names[i], (double)s->sum[i], NAN, "");
-    kvb_counter_append(result, "max_resident_bytes", 1024.0 * (double)s->max_resident_kib, NAN, "");
-}
-
 /* ---- all sources ------------------------------------------------------------------------------------------------- */
 
 /* In the order of the report. They start in the opposite order and stop in this one, so that hardware counters see as
@@ -213,14 +183,19 @@ int kvb_counters_open(const char *const *events, kvb_own_counts *own, kvb_counte
 void kvb_counters_start(kvb_counters *c)
 {
     usage_add(&c->usage, -1);
-    perf_start(&c->perf);
+    for (uint32_t i = GROUPS; i-- > 0;)
+        group_read(&c->perf, &c->perf.groups[i], c->perf.groups[i].base);
     kvb_papi_start(c->papi);
 }
 
 void kvb_counters_stop(kvb_counters *c)
 {
     kvb_papi_stop(c->papi);
-    perf_stop(&c->perf);
+    for (group *g = c->perf.groups; g < c->perf.groups + GROUPS; g++) {
+        uint64_t now[EVENTS];
+        for (uint32_t k = 0, n = group_read(&c->perf, g, now) ? g->n : 0; k < n; k++)
+            g->sum[k] += now[k] - g->base[k];
+    }
     usage_add(&c->usage, +1);
 }
 
@@ -228,7 +203,9 @@ void kvb_counters_report(const kvb_counters *c, kvb_result *result)
 {
     kvb_papi_report(c->papi, result);
     perf_report(&c->perf, result);
-    usage_report(&c->usage, result);
+    for (size_t i = 0; i < COUNTS; i++)
+        kvb_counter_append(result, names[i], (double)c->usage.sum[i], NAN, "");
+    kvb_counter_append(result, "max_resident_bytes", 1024.0 * (double)c->usage.max_resident_kib, NAN, "");
 }
 
 void kvb_counters_close(kvb_counters *c)

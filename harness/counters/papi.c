@@ -102,13 +102,6 @@ static int set_open(kvb_papi_sets *sets, lane *l)
     return PAPI_OK;
 }
 
-/* Removes the newest set, which is empty. */
-static void set_drop(kvb_papi_sets *sets, lane *l)
-{
-    PAPI_destroy_eventset(&sets->sets[--sets->n_sets].id);
-    l->n--;
-}
-
 static lane *lane_of(kvb_papi_sets *sets, int component)
 {
     for (uint32_t i = 0; i < sets->n_lanes; i++)
@@ -139,8 +132,10 @@ int kvb_papi_sets_add(kvb_papi_sets *sets, const char *name, uint32_t *event)
     if (error != PAPI_OK)
         return error;
     error = set_add_event(sets, l->sets[l->n - 1], code, event);
-    if (error != PAPI_OK)
-        set_drop(sets, l);
+    if (error != PAPI_OK) { /* the new set is empty */
+        PAPI_destroy_eventset(&sets->sets[--sets->n_sets].id);
+        l->n--;
+    }
     return error;
 }
 

@@ -169,15 +169,6 @@ static int folder_make(folder *f, char *why, size_t why_bytes)
     return 0;
 }
 
-static void folder_remove(const folder *f)
-{
-    unlink(f->records);
-    unlink(f->partial);
-    unlink(f->errors);
-    if (*f->path)
-        rmdir(f->path);
-}
-
 /* Replaces this process by the program. Its table is thrown away, its complaints go into a file. Measurements that are
  * not compared are turned off. */
 static _Noreturn void program_become(const char *program, const char *const *words, const folder *f)
@@ -330,7 +321,11 @@ int kvb_programs_run(const kvb_programs_options *o, kvb_results *base, kvb_resul
     int error = folder_make(&f, why, why_bytes);
     if (!error)
         error = rounds_run(o, &f, turns, why, why_bytes);
-    folder_remove(&f);
+    unlink(f.records);
+    unlink(f.partial);
+    unlink(f.errors);
+    if (*f.path)
+        rmdir(f.path);
     for (int t = 0; t < TURNS && !error; t++)
         for (size_t i = 0; i < turns[t].first->n; i++)
             rounds_report(turns[t].medians[i], o->rounds, &turns[t].first->results[i]);

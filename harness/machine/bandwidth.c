@@ -178,16 +178,6 @@ void kvb_rate_of(double *samples, uint32_t n, kvb_rate *rate)
     rate->high = samples[n - (n + 9) / 10];
 }
 
-/* Passes that take about SAMPLE_NS, found by doubling; warms caches and clocks on the way. */
-static uint32_t passes_find(kvb_rate_work *work, void *ctx)
-{
-    uint32_t passes = 1;
-    work(ctx, passes);
-    while (work(ctx, passes) < SAMPLE_NS && passes < 1u << 24)
-        passes *= 2;
-    return passes;
-}
-
 typedef struct sampling {
     kvb_rate_work *work;
     void *ctx;
@@ -206,7 +196,10 @@ int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double second
     if (!samples)
         return -ENOMEM;
     const kvb_rounds rounds = {.least = SAMPLES_MIN, .most = SAMPLES_MAX, .seconds = seconds};
-    sampling s = {work, ctx, passes_find(work, ctx)};
+    sampling s = {work, ctx, 1};
+    work(ctx, 1);
+    while (work(ctx, s.passes) < SAMPLE_NS && s.passes < 1u << 24) /* also warms caches and clocks */
+        s.passes *= 2;
     kvb_contestant probe = {.take = pass_take, .ctx = &s, .samples = samples, .limit = true};
     const uint32_t n = kvb_rounds_run(&rounds, &probe, 1);
     for (uint32_t i = 0; i < n; i++)

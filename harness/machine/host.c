@@ -134,14 +134,6 @@ static bool word_in(const char *words, const char *word)
     return false;
 }
 
-static void features_pick(const char *all, char *out, size_t bytes)
-{
-    out[0] = '\0';
-    for (size_t i = 0; features_known[i]; i++)
-        if (word_in(all, features_known[i]))
-            kvb_list_add(out, bytes, " ", "%s", features_known[i]);
-}
-
 /* This machine's features as the system gives them to the program. If it gives none, and for recorded machines: from the
  * file. */
 static void features_describe(const char *root, char *out, size_t bytes)
@@ -153,7 +145,10 @@ static void features_describe(const char *root, char *out, size_t bytes)
         kvb_proc_value(root, "/proc/cpuinfo", "flags", text, sizeof text);
     if (!text[0])
         kvb_proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
-    features_pick(text, out, bytes);
+    out[0] = '\0';
+    for (size_t i = 0; features_known[i]; i++)
+        if (word_in(text, features_known[i]))
+            kvb_list_add(out, bytes, " ", "%s", features_known[i]);
 }
 
 /* AArch64 has numbers in place of a name. Names for CPUs of servers, and for those that qemu emulates. */
@@ -306,13 +301,6 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
 
 /* Turns a word into a level, and sets the limits. */
 
-/* Codecs are compiled for fewer levels than kernels. A level without codecs uses those of the next level below. */
-static void codecs_limit(int level)
-{
-    while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)
-        level--;
-}
-
 int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
 {
     char lack[128], known[128] = "";
@@ -322,7 +310,8 @@ int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
             if (word && !kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack))
                 return kvb_why_set(-ENOTSUP, why, why_bytes, "%s: %s", name, lack);
             kvb_cpu_limit((kvb_cpu_level)level);
-            codecs_limit(level);
+            while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)
+                level--; /* a level without codecs of its own uses those of the next one below */
             return 0;
         }
         if (kvb_loops_at((kvb_cpu_level)level)) /* of this architecture */

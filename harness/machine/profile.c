@@ -385,12 +385,6 @@ static json_t *row_json(const kvb_machine_profile *p, const kvb_profile_row *row
                      "peak_g_op_per_s", peaks);
 }
 
-static json_t *level_json(const kvb_cache_level *level)
-{
-    return json_pack("{s:s, s:I, s:i, s:I, s:s}", "name", level->name, "bytes", (json_int_t)level->bytes, "instances",
-                     (int)level->instances, "working_set_bytes", (json_int_t)level->working_set, "note", level->note);
-}
-
 static json_t *words_json(const char *words)
 {
     json_t *array = json_array();
@@ -404,8 +398,10 @@ static json_t *words_json(const char *words)
 static int profile_json_print(const kvb_machine_profile *p, const kvb_manifest *host, FILE *out)
 {
     json_t *levels = json_array(), *rows = json_array(), *unavailable = json_object();
-    for (size_t i = 0; i < KVB_LEVELS; i++)
-        json_array_append_new(levels, level_json(&p->level[i]));
+    for (const kvb_cache_level *l = p->level; l < p->level + KVB_LEVELS; l++)
+        json_array_append_new(levels, json_pack("{s:s, s:I, s:i, s:I, s:s}", "name", l->name, "bytes",
+                                                (json_int_t)l->bytes, "instances", (int)l->instances,
+                                                "working_set_bytes", (json_int_t)l->working_set, "note", l->note));
     for (uint32_t r = 0; r < p->n_rows; r++)
         json_array_append_new(rows, row_json(p, &p->row[r]));
     for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++)
@@ -430,16 +426,6 @@ static int profile_json_print(const kvb_machine_profile *p, const kvb_manifest *
 
 /* A machine profile as tables. */
 
-static void level_put(kvb_table *table, const kvb_cache_level *level)
-{
-    const char *gap = level->note[0] ? "; " : "";
-    if (!level->bytes)
-        kvb_table_put(table, "%s\t%s", level->name, level->note);
-    else
-        kvb_table_put(table, "%s\t%s x %u%s%s", level->name, kvb_bytes_text((double)level->bytes).text,
-                      level->instances, gap, level->note);
-}
-
 static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, kvb_table_format format, FILE *out)
 {
     kvb_table *t = kvb_table_new((const char *const[]){"fact", "value", NULL});
@@ -449,8 +435,12 @@ static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, k
     kvb_table_put(t, "system\t%s", host->os);
     kvb_table_put(t, "topology\t%u sockets, %u cores, %u hardware threads, %u NUMA nodes", p->sockets, p->cores,
                   p->threads, p->numa_nodes);
-    for (size_t i = 0; i < KVB_LEVELS; i++)
-        level_put(t, &p->level[i]);
+    for (const kvb_cache_level *l = p->level; l < p->level + KVB_LEVELS; l++)
+        if (!l->bytes)
+            kvb_table_put(t, "%s\t%s", l->name, l->note);
+        else
+            kvb_table_put(t, "%s\t%s x %u%s%s", l->name, kvb_bytes_text((double)l->bytes).text, l->instances,
+                          l->note[0] ? "; " : "", l->note);
     kvb_table_put(t, "huge pages\t%s", p->huge_pages);
     kvb_table_put(t, "governor\t%s", p->governor);
     kvb_table_put(t, "virtual machine\t%s", p->virtual_machine);

@@ -138,17 +138,6 @@ uint32_t kvb_numa_nodes(void)
     return objects_count(HWLOC_OBJ_NUMANODE);
 }
 
-static void core_bind(hwloc_topology_t topology, uint32_t i)
-{
-    hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, i);
-    hwloc_bitmap_t one = core ? hwloc_bitmap_dup(core->cpuset) : NULL;
-    if (!one)
-        return;
-    hwloc_bitmap_singlify(one);
-    hwloc_set_cpubind(topology, one, HWLOC_CPUBIND_THREAD);
-    hwloc_bitmap_free(one);
-}
-
 /* Waits for the next generation after `seen`. */
 static uint32_t generation_wait(kvb_threads *t, uint32_t seen)
 {
@@ -220,8 +209,14 @@ static void part_nothing(void *ctx, uint32_t i, uint32_t n)
 
 static void part_bind(void *ctx, uint32_t i, uint32_t n)
 {
+    hwloc_obj_t core = hwloc_get_obj_by_type(ctx, HWLOC_OBJ_CORE, i);
+    hwloc_bitmap_t one = core ? hwloc_bitmap_dup(core->cpuset) : NULL;
     (void)n;
-    core_bind(ctx, i);
+    if (!one)
+        return;
+    hwloc_bitmap_singlify(one);
+    hwloc_set_cpubind(ctx, one, HWLOC_CPUBIND_THREAD);
+    hwloc_bitmap_free(one);
 }
 
 /* Binds one thread a core, the caller too. 0, or -EINVAL when there are fewer cores than threads. */

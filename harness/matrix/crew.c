@@ -138,14 +138,6 @@ static void seat_clear(seat *s, double seconds)
     e->done = !kvb_stopped; /* a child that was killed early has no result */
 }
 
-/* Kills the children of hopeless kernels. */
-static void hopeless_end(kvb_crew *c)
-{
-    for (uint32_t i = 0; i < c->n_seats; i++)
-        if (c->seats[i].of && is_hopeless(c, c->seats[i].of))
-            seat_clear(&c->seats[i], 0);
-}
-
 /* Waits until a child has ended or reached its deadline, at most KVB_LONGEST_WAIT. */
 static void children_wait(kvb_crew *c)
 {
@@ -165,7 +157,9 @@ static void children_wait(kvb_crew *c)
         if (s->of && (ends[i].revents || s->deadline <= now || (s->ended < 0 && kvb_process_ended(s->child.pid))))
             seat_clear(s, 0);
     }
-    hopeless_end(c);
+    for (seat *s = c->seats; s < c->seats + n; s++)
+        if (s->of && is_hopeless(c, s->of))
+            seat_clear(s, 0);
 }
 
 /* Waits for a free seat, or with `all` until all seats are free. Passes on results meanwhile. 0, -EINTR, or what take()

@@ -130,14 +130,6 @@ static bool is_unbound(const kvb_child_options *options)
     return options->replay.knobs->oversubscribe || options->replay.untimed;
 }
 
-static void placement_print(const kvb_child_options *options, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "%u thread%s %s; %u NUMA node%s; memory first touched by %s", options->threads,
-             options->threads > 1 ? "s" : "", is_unbound(options) ? "unbound" : "bound to cores from 0 on (hwloc)",
-             kvb_numa_nodes(), kvb_numa_nodes() > 1 ? "s" : "",
-             options->replay.knobs->first_touch ? "the team in equal parts" : "the thread that writes it, number 0");
-}
-
 /* Says that the child is ready for its next pass (or has made its last), and waits until it is its turn. */
 static bool turn_take(void *ctx)
 {
@@ -231,7 +223,12 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     if (!error) {
         replay.team = kvb_threads_team(threads);
         kvb_first_touch(options->replay.knobs->first_touch ? replay.team : NULL);
-        placement_print(options, s->result.placement, sizeof s->result.placement);
+        snprintf(s->result.placement, sizeof s->result.placement,
+                 "%u thread%s %s; %u NUMA node%s; memory first touched by %s", options->threads,
+                 options->threads > 1 ? "s" : "", is_unbound(options) ? "unbound" : "bound to cores from 0 on (hwloc)",
+                 kvb_numa_nodes(), kvb_numa_nodes() > 1 ? "s" : "",
+                 options->replay.knobs->first_touch ? "the team in equal parts"
+                                                    : "the thread that writes it, number 0");
         kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);
         s->done = !error; /* the result stands even if the second look crashes */

@@ -370,22 +370,17 @@ void kvb_memory_log_free(kvb_memory_log *log)
 
 /* ---- a pass: its clock, and its steps' traffic ------------------------------------------------------------------ */
 
-/* Adds the pending counts to the ones that counters read. */
-static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
+double kvb_pass_clock(kvb_pass *p)
 {
+    if (p->number == kvb_pass_counted(p) && p->options->counters)
+        kvb_counters_start(p->options->counters);
+    kvb_own_counts *counts = p->options->counts, *pending = &p->meter.pending;
     counts->cells_read += pending->cells_read;
     counts->bytes_read += pending->bytes_read;
     counts->bytes_walk += pending->bytes_walk;
     counts->mask_words += pending->mask_words;
     counts->rescales += pending->rescales;
     *pending = (kvb_own_counts){0};
-}
-
-double kvb_pass_clock(kvb_pass *p)
-{
-    if (p->number == kvb_pass_counted(p) && p->options->counters)
-        kvb_counters_start(p->options->counters);
-    counts_add(p->options->counts, &p->meter.pending);
     kvb_count_turn();
     return kvb_now_ns();
 }

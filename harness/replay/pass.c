@@ -388,14 +388,6 @@ static int cache_open(kvb_pass *p)
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
 }
 
-/* Opens the watch over pools whose rows depend on the order of writes, and the oracle's account of them. */
-static int writes_watch(kvb_pass *p)
-{
-    const kvb_replay_options *o = p->options;
-    int error = kvb_window_open(o->oracle, &p->window);
-    return error ? error : kvb_pool_watch_open(o->k_pool, o->v_pool, &p->place->layer, &p->watch);
-}
-
 int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
 {
     uint64_t tokens = o->trace->needs.tokens;
@@ -435,7 +427,10 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
 
 int kvb_pass_run(kvb_pass *p)
 {
-    int error = p->options->oracle && kvb_oracle_needs_writes(p->options->oracle) ? writes_watch(p) : 0;
+    const kvb_replay_options *o = p->options;
+    const bool watches = o->oracle && kvb_oracle_needs_writes(o->oracle); /* rows depend on the order of writes */
+    int error = watches ? kvb_window_open(o->oracle, &p->window) : 0;
+    error = error || !watches ? error : kvb_pool_watch_open(o->k_pool, o->v_pool, &p->place->layer, &p->watch);
     error = error ? error : kvb_scans_begin(p->scans);
     error = error ? error : cache_open(p);
     if (p->number == kvb_pass_counted(p))

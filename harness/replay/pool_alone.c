@@ -354,13 +354,6 @@ static const uint32_t lows[] = {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x2fff, 
 #define LOWS     (sizeof lows / sizeof *lows)
 #define PATTERNS (65536 * LOWS)
 
-/* Fills rows with every upper half of a float and each of these lower halves, from pattern *next on. */
-static void rows_patterns(const alone *a, uint64_t *next)
-{
-    for (size_t i = 0; i < row_at(a, CELLS, 0); i++, ++*next)
-        a->rows[i] = row_float((uint32_t)(*next / LOWS % 65536) << 16 | lows[*next % LOWS]);
-}
-
 /* Fills the expected values. With residual cells a row depends on its neighbours: those of a sequence written in order. */
 static void expect(const alone *a)
 {
@@ -657,7 +650,8 @@ static int patterns_judge(alone *a)
         a->token_of[c] = c;
     error = error ? error : pool_ensure(a, CELLS);
     for (uint64_t next = 0; next < PATTERNS && !error;) {
-        rows_patterns(a, &next);
+        for (size_t i = 0; i < row_at(a, CELLS, 0); i++, next++) /* each lower half below every upper half */
+            a->rows[i] = row_float((uint32_t)(next / LOWS % 65536) << 16 | lows[next % LOWS]);
         expect(a);
         tokens_write(a, 0, CELLS, true);
         error = cells_read(a, CELLS, a->seen);
