@@ -255,7 +255,7 @@ static int kernels_take(bench *b)
     const kvb_registry *registry = b->sweep.registry;
     char known[2048];
     kvb_bench_sweep *s = &b->sweep;
-    kvb_registry_attending_names(registry, known, sizeof known);
+    kvb_registry_names(registry, KVB_KERNELS, true, known, sizeof known);
     const int code = beside_check(b, known);
     if (code)
         return code;
@@ -646,7 +646,7 @@ static int works_check(const bench *b)
 static int targets_check(bench *b)
 {
     char known[2048], why[256];
-    kvb_registry_attending_names(b->sweep.registry, known, sizeof known);
+    kvb_registry_names(b->sweep.registry, KVB_KERNELS, true, known, sizeof known);
     b->threads[0] = kvb_cores() < 2 ? kvb_cores() : 2;
     b->kernel = b->kernels.n ? b->kernels.at[0] : NULL;
     if (b->kernels.n > 1)
