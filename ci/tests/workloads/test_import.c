@@ -20,7 +20,6 @@ typedef struct good {
     const kvb_import_format *format;
     uint32_t requests, shrink, sequences;
     const char *input, *events;
-    kvb_trace_needs needs; /* cells, seqs, seq_len, tokens, queries, events */
     kvb_import_outcome outcome;
 } good;
 
@@ -35,7 +34,6 @@ static const good goods[] = {
      8,
      REQUEST(0, 1536, 256, "1,2,3") REQUEST(5, 1536, 512, "1,9,3"),
      PREFILL(0, 0, 6) CP(0, 1, 2) PREFILL(1, 2, 4) STEP("6,6", "0,1") RM(0) STEP("7", "1") RM(1),
-     {.cells = 12, .seqs = 2, .seq_len = 8, .tokens = 13, .queries = 13, .events = 7},
      {12, 2}},
     {"the longest prefix wins, of equal ones the first",
      &kvb_import_mooncake,
@@ -46,7 +44,6 @@ static const good goods[] = {
          REQUEST(0, 2048, 512, "1,2,3,4"),
      PREFILL(0, 0, 2) CP(0, 1, 2) PREFILL(1, 2, 1) CP(0, 2, 2) PREFILL(2, 2, 1) CP(1, 3, 3) PREFILL(3, 3, 1)
          STEP("2,3,3,4", "0,1,2,3") RM(0) RM(1) RM(2) RM(3),
-     {.cells = 9, .seqs = 4, .seq_len = 5, .tokens = 9, .queries = 9, .events = 12},
      {12, 7}},
     {"clamped to input - 1",
      &kvb_import_mooncake,
@@ -55,7 +52,6 @@ static const good goods[] = {
      8,
      REQUEST(0, 1024, 1, "1,2") REQUEST(0, 600, 1, "1,2"),
      PREFILL(0, 0, 1024) CP(0, 1, 599) PREFILL(1, 599, 1) STEP("1024,600", "0,1") RM(0) RM(1),
-     {.cells = 1027, .seqs = 2, .seq_len = 1025, .tokens = 1027, .queries = 1027, .events = 6},
      {1624, 599}},
     {"clamped to the other's prompt",
      &kvb_import_mooncake,
@@ -64,7 +60,6 @@ static const good goods[] = {
      8,
      REQUEST(0, 600, 1, "1,2") REQUEST(0, 1024, 1, "1,2"),
      PREFILL(0, 0, 600) CP(0, 1, 600) PREFILL(1, 600, 424) STEP("600,1024", "0,1") RM(0) RM(1),
-     {.cells = 1026, .seqs = 2, .seq_len = 1025, .tokens = 1026, .queries = 1026, .events = 6},
      {1624, 600}},
     {"a prompt of one token shares nothing",
      &kvb_import_mooncake,
@@ -73,7 +68,6 @@ static const good goods[] = {
      8,
      REQUEST(0, 9, 9, "1") REQUEST(0, 9, 9, "1"),
      PREFILL(0, 0, 1) PREFILL(1, 0, 1) STEP("1,1", "0,1") RM(0) RM(1),
-     {.cells = 4, .seqs = 2, .seq_len = 2, .tokens = 4, .queries = 4, .events = 5},
      {2, 0}},
     {"the dead share nothing, the limit holds, ids are used again",
      &kvb_import_mooncake,
@@ -82,7 +76,6 @@ static const good goods[] = {
      1,
      REQUEST(0, 1024, 512, "1,2") REQUEST(0, 1024, 1024, "1,2"),
      PREFILL(0, 0, 2) STEP("2", "0") RM(0) PREFILL(0, 0, 2) STEP("2", "0") STEP("3", "0") RM(0),
-     {.cells = 4, .seqs = 1, .seq_len = 4, .tokens = 7, .queries = 7, .events = 7},
      {4, 0}},
     {"who leaves makes room while the others decode on",
      &kvb_import_azure,
@@ -91,7 +84,6 @@ static const good goods[] = {
      2,
      CSV AT "30,20\r\n" AT "20,10\r\n\r\n" AT "49,10\r\n" AT "10,10\r\n",
      PREFILL(0, 0, 3) PREFILL(1, 0, 2) STEP("3,2", "0,1") RM(1) PREFILL(1, 0, 4) STEP("4,4", "0,1") RM(0) RM(1),
-     {.cells = 10, .seqs = 2, .seq_len = 5, .tokens = 13, .queries = 13, .events = 8},
      {9, 0}},
     {"no newline at the end, a zone, one token is left",
      &kvb_import_azure,
@@ -100,7 +92,6 @@ static const good goods[] = {
      8,
      CSV "2024-05-10 00:00:00+00:00,1,1\n2024-05-10 00:00:00.009930+00:00,17,15",
      PREFILL(0, 0, 1) PREFILL(1, 0, 1) STEP("1,1", "0,1") RM(0) RM(1),
-     {.cells = 4, .seqs = 2, .seq_len = 2, .tokens = 4, .queries = 4, .events = 5},
      {2, 0}},
     {"time goes on over the ends of minutes, hours, days, months and years, and over a leap second",
      &kvb_import_azure,
@@ -110,7 +101,6 @@ static const good goods[] = {
      CSV ARRIVES("2023-12-30 22:58:59.9999999") ARRIVES("2023-12-30 22:59:00") ARRIVES("2023-12-30 23:00:00")
          ARRIVES("2023-12-31 00:00:00") ARRIVES("2023-12-31 23:59:60.5") ARRIVES("2024-01-01 00:00:00"),
      ONE_TOKEN ONE_TOKEN ONE_TOKEN ONE_TOKEN ONE_TOKEN ONE_TOKEN,
-     {.cells = 2, .seqs = 1, .seq_len = 2, .tokens = 12, .queries = 12, .events = 18},
      {6, 0}},
 };
 
@@ -135,12 +125,6 @@ TEST(requests_become_events)
         char *text = tests_read(path, &n);
         if (strcmp(strchr(text, '\n') + 1, g->events))
             fail_msg("%s: events are\n%s", g->what, strchr(text, '\n') + 1);
-        assert_int_equal(trace->needs.cells, g->needs.cells);
-        assert_int_equal(trace->needs.seqs, g->needs.seqs);
-        assert_int_equal(trace->needs.seq_len, g->needs.seq_len);
-        assert_int_equal(trace->needs.tokens, g->needs.tokens);
-        assert_int_equal(trace->needs.queries, g->needs.queries);
-        assert_int_equal(trace->needs.events, g->needs.events);
         assert_int_equal(outcome.prompt_tokens, g->outcome.prompt_tokens);
         assert_int_equal(outcome.shared_tokens, g->outcome.shared_tokens);
         free(text);
