@@ -24,29 +24,92 @@ static const kvb_counter *find(const kvb_result *r, const char *name)
     return NULL;
 }
 
-/* Computes for this time on the CPU. */
-static void milliseconds_spin(double ms)
+/* ---- work that is counted ---------------------------------------------------------------------------------------- */
+
+/* Computes for so many microseconds on the CPU. */
+static void spin(uint32_t us)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    double end = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec + ms;
+    double end = 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec + us;
     do
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    while (1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec < end);
+    while (1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec < end);
 }
 
-/* Allocates and touches *n (size_t) pages of memory. */
-static void *pages_touch(void *n)
+/* Sleeps n times. */
+static void doze(uint32_t n)
 {
-    size_t bytes = *(size_t *)n * 4096;
+    for (uint32_t i = 0; i < n; i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+/* Allocates and touches n pages of memory. */
+static void pages_touch(uint32_t n)
+{
+    size_t bytes = n * 4096ul;
     char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(at != MAP_FAILED);
     madvise(at, bytes, MADV_NOHUGEPAGE);
     for (size_t i = 0; i < bytes; i += 4096)
         at[i] = 1;
     munmap(at, bytes);
+}
+
+static void *pages_touch_beside(void *n)
+{
+    pages_touch(*(uint32_t *)n);
     return NULL;
 }
+
+/* The same in a new thread. */
+static void thread_touch(uint32_t n)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, pages_touch_beside, &n), 0);
+    pthread_join(thread, NULL);
+}
+
+static kvb_own_counts own;
+
+/* Adds a different amount to every field, so that no two can be confused. */
+static void own_add(uint32_t n)
+{
+    own.cells_read += n;
+    own.bytes_read += 1000000007ll * n;
+    own.bytes_walk += 4000000063ll * n;
+    own.mask_words += 13ll * n;
+    own.rescales += 101ll * n;
+}
+
+typedef struct job {
+    void (*work)(uint32_t n);
+    uint32_t n;
+} job;
+
+/* Counts the job in so many regions, before and behind which `beside` is done: this is not counted. Returns the result
+ * of the last call; NULL: counters cannot be opened. */
+static const kvb_result *counted(const char *const *events, uint32_t regions, job of, job beside)
+{
+    static kvb_result r;
+    kvb_counters *c;
+    r = (kvb_result){0};
+    own = (kvb_own_counts){0};
+    if (kvb_counters_open(events, &own, &c))
+        return NULL;
+    for (uint32_t i = 0; i < regions; i++) {
+        beside.work(beside.n);
+        kvb_counters_start(c);
+        of.work(of.n);
+        kvb_counters_stop(c);
+    }
+    beside.work(beside.n);
+    kvb_counters_report(c, &r);
+    kvb_counters_close(c);
+    return &r;
+}
+
+static const job none = {own_add, 0};
 
 /* Runs body in a child process and returns its result. */
 static int forked(int (*body)(void))
@@ -89,66 +152,31 @@ static double faults(const kvb_result *r)
 
 TEST(work_is_counted)
 {
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    size_t pages = 4000, few = 300;
-    assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
-    pages_touch(&pages); /* not counted */
-    kvb_counters_start(c);
-    pages_touch(&few);
-    milliseconds_spin(20);
-    kvb_counters_stop(c);
-    pages_touch(&pages); /* not counted */
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-
-    double minor = value(&r, "page_faults_minor");
-    assert_true(minor >= 300 && minor < 4000);
-    assert_true(value(&r, "user_ns") + value(&r, "system_ns") >= 10e6); /* the kernel's ticks are coarse */
-    assert_true(value(&r, "max_resident_bytes") > 1 << 20);
-    assert_true(value(&r, "page_faults_major") >= 0 && value(&r, "switches_involuntary") >= 0);
-    if (!perf_here(&r))
-        return;
-    assert_true(faults(&r) >= 300 && faults(&r) < 4000);
-    double clock = value(&r, "task_clock_ns");
-    assert_true(clock >= 20e6 && clock < 2000e6);
+    const kvb_result *r = counted(NULL, 1, (job){pages_touch, 300}, (job){pages_touch, 4000});
+    assert_in_range(value(r, "page_faults_minor"), 300, 3999);
+    if (perf_here(r))
+        assert_in_range(faults(r), 300, 3999);
+    r = counted(NULL, 1, (job){spin, 25000}, none);
+    assert_true(value(r, "user_ns") + value(r, "system_ns") >= 10e6); /* the kernel's ticks are coarse */
+    assert_true(value(r, "max_resident_bytes") > 1 << 20);
+    assert_true(value(r, "page_faults_major") >= 0 && value(r, "switches_involuntary") >= 0);
+    if (perf_here(r))
+        assert_in_range(value(r, "task_clock_ns"), 20e6, 2000e6);
 }
 
 TEST(regions_add_up)
 {
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    size_t pages = 10, many = 100; /* a sanitizer's shadow of them adds a few */
-    assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
-    for (int i = 0; i < 200; i++) {
-        kvb_counters_start(c);
-        pages_touch(&pages);
-        kvb_counters_stop(c);
-        pages_touch(&many); /* not counted */
-    }
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    assert_true(value(&r, "page_faults_minor") >= 2000 && value(&r, "page_faults_minor") < 20000);
-    if (perf_here(&r))
-        assert_true(faults(&r) >= 2000 && faults(&r) < 20000);
+    const kvb_result *r = counted(NULL, 200, (job){pages_touch, 10}, (job){pages_touch, 100});
+    assert_in_range(value(r, "page_faults_minor"), 2000, 19999); /* a sanitizer's shadow adds a few */
+    if (perf_here(r))
+        assert_in_range(faults(r), 2000, 19999);
 }
 
 TEST(sleep_is_a_switch)
 {
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
-    kvb_counters_start(c);
-    for (int i = 0; i < 10; i++)
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    kvb_counters_stop(c);
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    assert_true(value(&r, "switches_voluntary") >= 10);
-    const kvb_counter *switches = find(&r, "context_switches");
+    const kvb_result *r = counted(NULL, 1, (job){doze, 10}, none);
+    assert_true(value(r, "switches_voluntary") >= 10);
+    const kvb_counter *switches = find(r, "context_switches");
     if (switches->unavailable[0])
         print_message("# %s\n", switches->unavailable);
     else
@@ -157,79 +185,34 @@ TEST(sleep_is_a_switch)
 
 TEST(later_threads_are_counted)
 {
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    pthread_t thread;
-    size_t pages = 500;
-    assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
-    kvb_counters_start(c);
-    assert_int_equal(pthread_create(&thread, NULL, pages_touch, &pages), 0);
-    pthread_join(thread, NULL);
-    kvb_counters_stop(c);
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    if (perf_here(&r))
-        assert_true(faults(&r) >= 500);
-}
-
-/* Adds a different amount to every field, so that no two can be confused. */
-static void own_add(kvb_own_counts *own, long long n)
-{
-    own->cells_read += n;
-    own->bytes_read += 1000000007 * n;
-    own->bytes_walk += 4000000063 * n;
-    own->mask_words += 13 * n;
-    own->rescales += 101 * n;
+    const kvb_result *r = counted(NULL, 1, (job){thread_touch, 500}, none);
+    if (perf_here(r))
+        assert_true(faults(r) >= 500);
 }
 
 TEST(own_counts_come_back_exactly)
 {
-    kvb_own_counts own = {5, 6, 7, 8, 9};
-    kvb_result r = {0};
-    kvb_counters *c;
-    long long n = 0;
-    assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
-    for (long long i = 1; i <= 2000; i++) {
-        kvb_counters_start(c);
-        own_add(&own, i);
-        n += i;
-        kvb_counters_stop(c);
-        own_add(&own, 3); /* outside: not counted */
-        if (i == 1) {
-            kvb_counters_report(c, &r);
-            assert_true(value(&r, "sde:::kvbench::bytes_read") == 1000000007);
-            r.n_counters = 0;
-        }
-    }
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    assert_true(value(&r, "sde:::kvbench::cells_read") == (double)n);
-    assert_true(value(&r, "sde:::kvbench::bytes_read") == 1000000007.0 * (double)n);
-    assert_true(value(&r, "sde:::kvbench::bytes_walk") == 4000000063.0 * (double)n);
-    assert_true(value(&r, "sde:::kvbench::mask_words") == 13.0 * (double)n);
-    assert_true(value(&r, "sde:::kvbench::rescales") == 101.0 * (double)n);
+    const kvb_result *r = counted(NULL, 2000, (job){own_add, 1001}, (job){own_add, 3});
+    const double n = 2000.0 * 1001;
+    assert_true(value(r, "sde:::kvbench::cells_read") == n);
+    assert_true(value(r, "sde:::kvbench::bytes_read") == 1000000007.0 * n);
+    assert_true(value(r, "sde:::kvbench::bytes_walk") == 4000000063.0 * n);
+    assert_true(value(r, "sde:::kvbench::mask_words") == 13.0 * n);
+    assert_true(value(r, "sde:::kvbench::rescales") == 101.0 * n);
 }
 
 TEST(wanted_events_take_the_place_of_defaults)
 {
     static const char *const events[] = {"PAPI_BR_MSP", "sde:::kvbench::rescales", "nosuch::EVENT", NULL};
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    assert_int_equal(kvb_counters_open(events, &own, &c), 0);
-    kvb_counters_start(c);
-    own.rescales = 17;
-    kvb_counters_stop(c);
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    assert_null(find(&r, "PAPI_TOT_CYC"));
-    assert_string_equal(r.counters[0].name, "PAPI_BR_MSP");
-    assert_contains(find(&r, "nosuch::EVENT")->unavailable, "PAPI ");
-    assert_true(value(&r, "sde:::kvbench::rescales") == 17); /* once */
-    assert_int_equal(r.n_counters, 2 + 5 + 4 + 7);
+    const kvb_result *r = counted(events, 1, (job){own_add, 1}, none);
+    assert_null(find(r, "PAPI_TOT_CYC"));
+    assert_string_equal(r->counters[0].name, "PAPI_BR_MSP");
+    assert_contains(find(r, "nosuch::EVENT")->unavailable, "PAPI ");
+    assert_true(value(r, "sde:::kvbench::rescales") == 101); /* once */
+    assert_int_equal(r->n_counters, 2 + 5 + 4 + 7);
 
     const char *many[KVB_COUNTERS + 1] = {NULL};
+    kvb_counters *c;
     for (uint32_t i = 0; i < KVB_COUNTERS; i++)
         many[i] = "PAPI_TOT_CYC";
     assert_int_equal(kvb_counters_open(many, &own, &c), -E2BIG);
@@ -237,33 +220,22 @@ TEST(wanted_events_take_the_place_of_defaults)
 
 static int child_counts(void)
 {
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    if (kvb_counters_open(NULL, &own, &c))
-        return 1;
-    for (int i = 0; i < 10; i++) {
-        kvb_counters_start(c);
-        own_add(&own, 2);
-        kvb_counters_stop(c);
-    }
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    const kvb_counter *cells = find(&r, "sde:::kvbench::cells_read");
+    const kvb_result *r = counted(NULL, 10, (job){own_add, 2}, none);
+    const kvb_counter *cells = r ? find(r, "sde:::kvbench::cells_read") : NULL;
     if (!cells || cells->unavailable[0] || cells->value != 20)
         return 2;
-    const kvb_counter *cycles = find(&r, "PAPI_TOT_CYC");
+    const kvb_counter *cycles = find(r, "PAPI_TOT_CYC");
     return !cycles->unavailable[0] && !(cycles->value > 0) ? 3 : 0;
 }
 
 TEST(forked_children_count_for_themselves)
 {
-    kvb_own_counts own = {0};
+    kvb_own_counts parents = {0};
     kvb_counters *c;
     kvb_result r = {0};
-    assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
+    assert_int_equal(kvb_counters_open(NULL, &parents, &c), 0);
     kvb_counters_start(c);
-    own_add(&own, 1);
+    parents.cells_read = 1;
     assert_int_equal(forked(child_counts), 0); /* while the parent's are open */
     kvb_counters_stop(c);
     kvb_counters_report(c, &r);
@@ -302,7 +274,6 @@ static double now_ns(void)
 /* Compares with the cost of a system call on this machine, which a sandbox makes ten times higher. */
 TEST(a_pair_is_cheap)
 {
-    kvb_own_counts own = {0};
     kvb_counters *c;
     struct rusage u;
     double pair = INFINITY, call = INFINITY;
@@ -344,21 +315,12 @@ static int hardware_told(void)
 {
     static const char *const names[] = {"PAPI_TOT_CYC", "PAPI_TOT_INS", "PAPI_L3_TCM", "dram_bytes_read",
                                         "energy_package_nj"};
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    if (kvb_counters_open(NULL, &own, &c))
+    const kvb_result *r = counted(NULL, 6, (job){spin, 2000}, none); /* events that do not fit take turns */
+    if (!r)
         return 1;
-    for (int i = 0; i < 6; i++) { /* events that do not fit into the CPU together take turns */
-        kvb_counters_start(c);
-        milliseconds_spin(2);
-        kvb_counters_stop(c);
-    }
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
     const PAPI_component_info_t *cpu = PAPI_get_component_info(0);
     for (uint32_t i = 0; i < 5; i++) {
-        const kvb_counter *k = &r.counters[i];
+        const kvb_counter *k = &r->counters[i];
         const char *why = k->unavailable;
         print_message("# %s: %s\n", k->name, why);
         if (strcmp(k->name, names[i]))
@@ -392,25 +354,17 @@ TEST(hardware_counts_or_says_why)
 /* Counts as a user without rights in the kernel: perf_event_paranoid 2 allows user-mode counts of own processes. */
 static int stranger_counts(void)
 {
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    size_t pages = 300;
     if (setuid(65534))
         return 77; /* a container without other users */
-    if (kvb_counters_open(NULL, &own, &c))
+    const kvb_result *r = counted(NULL, 1, (job){pages_touch, 300}, none);
+    if (!r)
         return 1;
-    kvb_counters_start(c);
-    pages_touch(&pages);
-    kvb_counters_stop(c);
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
-    const char *clock = find(&r, "task_clock_ns")->unavailable;
+    const char *clock = find(r, "task_clock_ns")->unavailable;
     if (clock[0])
         return strncmp(clock, "perf_event_open: ", 17) ? 2 : 0;
-    if (find(&r, "page_faults"))
-        return find(&r, "context_switches")->unavailable[0] ? 3 : 0; /* paranoid 1 or less */
-    const kvb_counter *user = find(&r, "page_faults:u"), *switches = find(&r, "context_switches");
+    if (find(r, "page_faults"))
+        return find(r, "context_switches")->unavailable[0] ? 3 : 0; /* paranoid 1 or less */
+    const kvb_counter *user = find(r, "page_faults:u"), *switches = find(r, "context_switches");
     if (!user || user->value < 300)
         return 4;
     return isnan(switches->value) && strstr(switches->unavailable, "perf_event_paranoid") ? 0 : 5;
@@ -440,16 +394,12 @@ static int sandboxed_counts(void)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
         return 77;
     int told = hardware_told();
-    kvb_own_counts own = {0};
-    kvb_result r = {0};
-    kvb_counters *c;
-    if (told || kvb_counters_open(NULL, &own, &c))
+    const kvb_result *r = counted(NULL, 0, none, none);
+    if (told || !r)
         return told + 1;
-    kvb_counters_report(c, &r);
-    kvb_counters_close(c);
     static const char *const names[] = {"task_clock_ns", "page_faults", "context_switches", "cpu_migrations"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const kvb_counter *k = find(&r, names[i]);
+        const kvb_counter *k = find(r, names[i]);
         if (!k || strncmp(k->unavailable, "perf_event_open: Operation not permitted", 40))
             return 20;
     }
@@ -495,10 +445,10 @@ TEST(unknown_events_are_refused)
 /* Reads them as another PAPI tool in the process would: by name, in its own set. */
 TEST(another_tool_sees_own_counts)
 {
-    kvb_own_counts own = {0};
     char why[96];
     int set = PAPI_NULL;
     long long got = -1;
+    own = (kvb_own_counts){0};
     assert_int_equal(kvb_papi_init(), 0);
     assert_int_equal(kvb_sde_publish(&own, why, sizeof why), 0);
     kvb_own_counts second = {0};
@@ -506,10 +456,10 @@ TEST(another_tool_sees_own_counts)
     assert_int_equal(PAPI_create_eventset(&set), PAPI_OK);
     assert_int_equal(PAPI_add_named_event(set, "sde:::kvbench::mask_words"), PAPI_OK);
     assert_int_equal(PAPI_start(set), PAPI_OK);
-    own_add(&own, 3);
+    own_add(3);
     assert_int_equal(PAPI_read(set, &got), PAPI_OK);
     assert_int_equal(got, 39);
-    own_add(&own, 1); /* while it runs */
+    own_add(1); /* while it runs */
     assert_int_equal(PAPI_stop(set, &got), PAPI_OK);
     assert_int_equal(got, 52);
     PAPI_cleanup_eventset(set);
@@ -520,10 +470,10 @@ TEST(another_tool_sees_own_counts)
 /* Three sets of software-defined events, of two, two and one, on a component that counts one set at a time. */
 TEST(events_that_do_not_fit_take_turns)
 {
-    kvb_own_counts own = {0};
     char why[96];
     uint32_t events[5];
     double got, share, shares = 0;
+    own = (kvb_own_counts){0};
     assert_int_equal(kvb_papi_init(), 0);
     assert_int_equal(kvb_sde_publish(&own, why, sizeof why), 0);
     kvb_papi_sets *sets = kvb_papi_sets_new(2);
@@ -532,14 +482,14 @@ TEST(events_that_do_not_fit_take_turns)
         assert_int_equal(kvb_papi_sets_add(sets, kvb_sde_events[i], &events[i]), PAPI_OK);
     kvb_papi_sets_begin(sets);
     kvb_papi_sets_start(sets);
-    own_add(&own, 1);
+    own_add(1);
     kvb_papi_sets_stop(sets);
     assert_int_equal(kvb_papi_sets_value(sets, events[4], &got, &share), PAPI_OK);
     assert_true(share == 0); /* its turn is still to come */
     for (int i = 1; i < 300; i++) {
         kvb_papi_sets_start(sets);
-        own_add(&own, 1);
-        milliseconds_spin(0.05);
+        own_add(1);
+        spin(50);
         kvb_papi_sets_stop(sets);
     }
     for (int i = 0; i < 5; i++) {

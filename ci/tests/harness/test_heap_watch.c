@@ -32,85 +32,55 @@ TEST(nothing_is_counted_without_calls)
 
 /* ---- each function alone ----------------------------------------------------------------------------------- */
 
-static void *by_malloc(void)
-{
-    return malloc(1000);
-}
+enum { MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, ALIGNED_ALLOC, MEMALIGN, STRDUP, FUNCTIONS };
 
-static void *by_calloc(void)
-{
-    return calloc(100, 10);
-}
+static const struct {
+    const char *name;
+    size_t alignment;
+} functions[FUNCTIONS] = {{"malloc", 16},          {"calloc", 16},         {"realloc", 16},   {"reallocarray", 16},
+                          {"posix_memalign", 256}, {"aligned_alloc", 256}, {"memalign", 256}, {"strdup", 1}};
 
-static void *by_realloc(void)
-{
-    return realloc(NULL, 1000);
-}
-
-static void *by_reallocarray(void)
-{
-    return reallocarray(NULL, 10, 100);
-}
-
-static void *by_posix_memalign(void)
-{
-    void *block = NULL;
-    return posix_memalign(&block, 256, 1000) ? NULL : block;
-}
-
-static void *by_aligned_alloc(void)
-{
-    return aligned_alloc(256, 1024);
-}
-
-static void *by_memalign(void)
-{
-    return memalign(256, 1000);
-}
-
-/* The C library's own call of malloc. */
-static void *by_strdup(void)
+/* A block of 1000 bytes or some more. */
+static void *made_by(int function)
 {
     static char text[1000];
-    memset(text, 'x', sizeof text - 1);
-    return strdup(text);
-}
-
-static void *by_realloc_of_a_block(void)
-{
-    return realloc(sink, 1000);
+    void *block = NULL;
+    switch (function) {
+    case MALLOC:
+        return malloc(1000);
+    case CALLOC:
+        return calloc(100, 10);
+    case REALLOC:
+        return realloc(NULL, 1000);
+    case REALLOCARRAY:
+        return reallocarray(NULL, 10, 100);
+    case POSIX_MEMALIGN:
+        return posix_memalign(&block, 256, 1000) ? NULL : block;
+    case ALIGNED_ALLOC:
+        return aligned_alloc(256, 1024);
+    case MEMALIGN:
+        return memalign(256, 1000);
+    default: /* the C library's own call of malloc */
+        memset(text, 'x', sizeof text - 1);
+        return strdup(text);
+    }
 }
 
 TEST(each_function_is_counted)
 {
-    static const struct {
-        const char *name;
-        void *(*make)(void);
-        size_t alignment;
-    } cases[] = {
-        {"malloc", by_malloc, 16},
-        {"calloc", by_calloc, 16},
-        {"realloc", by_realloc, 16},
-        {"reallocarray", by_reallocarray, 16},
-        {"posix_memalign", by_posix_memalign, 256},
-        {"aligned_alloc", by_aligned_alloc, 256},
-        {"memalign", by_memalign, 256},
-        {"strdup", by_strdup, 1},
-    };
     bool thread_sanitizer = dlsym(RTLD_DEFAULT, "__tsan_init") != NULL;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int i = 0; i < FUNCTIONS; i++) {
         kvb_heap_watch_start();
-        sink = cases[i].make();
+        sink = made_by(i);
         uint64_t made = kvb_heap_watch_stop();
         assert_non_null(sink);
         /* the thread sanitizer calls no hook for aligned blocks */
-        if (made != 1 && !(thread_sanitizer && cases[i].alignment == 256))
-            fail_msg("%s: counted %llu times", cases[i].name, (unsigned long long)made);
-        assert_int_equal((uintptr_t)sink % cases[i].alignment, 0);
+        if (made != 1 && !(thread_sanitizer && functions[i].alignment == 256))
+            fail_msg("%s: counted %llu times", functions[i].name, (unsigned long long)made);
+        assert_int_equal((uintptr_t)sink % functions[i].alignment, 0);
         assert_true(malloc_usable_size(sink) >= 1000);
-        if (cases[i].make == by_calloc)
-            for (size_t b = 0; b < 1000; b++)
-                assert_int_equal(((char *)sink)[b], 0);
+        for (size_t b = 0; i == CALLOC && b < 1000; b++)
+            assert_int_equal(((char *)sink)[b], 0);
         memset(sink, 1, 1000);
         kvb_heap_watch_start();
         free(sink);
@@ -124,7 +94,7 @@ TEST(growing_a_block_is_counted_and_keeps_it)
     memcpy(small, "123456789", 10);
     sink = small;
     kvb_heap_watch_start();
-    sink = by_realloc_of_a_block();
+    sink = realloc(sink, 1000);
     assert_in_range(kvb_heap_watch_stop(), 1, 2); /* a sanitizer's runtime takes a new block and frees the old */
     assert_string_equal((char *)sink, "123456789");
     free(sink);
@@ -154,7 +124,6 @@ TEST(errors_are_those_of_the_standard)
 
 static void *allocate(void *context)
 {
-    (void)context;
     for (int i = 0; i < 1000; i++) {
         void *volatile block = malloc(16);
         free(block);
