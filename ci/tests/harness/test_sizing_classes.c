@@ -13,126 +13,102 @@ static const kvb_sized_group *rows_of(const kvb_sized_model *model)
     return NULL;
 }
 
-/* A config of this type with 8 layers, hidden_size 4096 and these heads, without KV heads and head_dim. */
+/* A config of this type with 8 layers, hidden_size 4096, these heads, and more fields in single quotes. */
 #define HIDDEN 4096u
-static json_t *bare(const char *type, uint32_t heads)
+static json_t *config_of(const char *type, uint32_t heads, const char *more)
 {
-    return json_pack("{s:s, s:i, s:i, s:i}", "model_type", type, "hidden_size", HIDDEN, "num_hidden_layers", 8,
-                     "num_attention_heads", (int)heads);
-}
-
-/* Reads a config, which must fail for this reason. Takes the config. */
-static void refused(json_t *config, const char *reason)
-{
-    kvb_sized_model *model;
-    char *text = json_dumps(config, 0);
-
-    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
-    assert_non_null(strstr(why, reason));
-    free(text);
-    json_decref(config);
+    char text[512];
+    snprintf(text, sizeof text,
+             "{'model_type': '%s', 'hidden_size': %u, 'num_hidden_layers': 8, 'num_attention_heads': %u%s%s}", type,
+             HIDDEN, heads, *more ? ", " : "", more);
+    return unquoted(text);
 }
 
 /* What transformers' classes give: src/transformers/models/MODEL/configuration_MODEL.py at 008e5743 (mistral 001f85b3,
- * gpt_oss 02b8f42b, glm4_moe 008c726d, stablelm 05cd1ec1, falcon_h1 020a37d2, jamba 008f5c8c). kv_heads 0: as many as
- * heads. head_dim 0: hidden / heads. */
+ * gpt_oss 02b8f42b, glm4_moe 008c726d, stablelm 05cd1ec1, falcon_h1 020a37d2, jamba 008f5c8c), and vLLM's chatglm.py:
+ * multi_query_group_num if multi_query_attention else num_attention_heads. kv_heads 0: as many as heads. head_dim 0:
+ * hidden / heads. */
 static const struct {
-    const char *type, *class_name;
+    const char *type, *class_name; /* class_name: a note names it; NULL: none */
     uint32_t heads, kv_heads, head_dim;
+    const char *more;
 } defaults[] = {
-    {"gemma", "GemmaConfig", 16, 16, 256},
-    {"gemma2", "Gemma2Config", 8, 4, 256},
-    {"gemma4_text", "Gemma4TextConfig", 8, 4, 256},
-    {"qwen2", "Qwen2Config", 32, 32, 0},
-    {"qwen3", "Qwen3Config", 64, 32, 128},
-    {"qwen3_moe", "Qwen3MoeConfig", 32, 4, 0},
-    {"qwen2_moe", "Qwen2MoeConfig", 16, 16, 0},
-    {"qwen3_5_text", "Qwen3_5TextConfig", 16, 4, 256},
-    {"qwen3_5_moe_text", "Qwen3_5MoeTextConfig", 16, 2, 256},
-    {"qwen3_next", "Qwen3NextConfig", 16, 2, 256},
-    {"mistral", "MistralConfig", 32, 8, 0},
-    {"mixtral", "MixtralConfig", 32, 8, 0},
-    {"starcoder2", "Starcoder2Config", 32, 2, 0},
-    {"smollm3", "SmolLM3Config", 16, 4, 0},
-    {"glm4", "Glm4Config", 32, 2, 128},
-    {"glm4_moe", "Glm4MoeConfig", 64, 8, 0},
-    {"seed_oss", "SeedOssConfig", 80, 8, 128},
-    {"minimax_m2", "MiniMaxM2Config", 48, 8, 128},
-    {"gpt_oss", "GptOssConfig", 64, 8, 64},
-    {"exaone4", "Exaone4Config", 32, 32, 0},
-    {"llama4_text", "Llama4TextConfig", 40, 8, 128},
-    {"jamba", "JambaConfig", 32, 8, 0},
-    {"stablelm", "StableLmConfig", 64, 32, 0},
-    {"llama", "LlamaConfig", 32, 0, 0},
+    {"gemma", "GemmaConfig", 16, 16, 256, ""},
+    {"gemma2", "Gemma2Config", 8, 4, 256, ""},
+    {"gemma4_text", "Gemma4TextConfig", 8, 4, 256, ""},
+    {"qwen2", "Qwen2Config", 32, 32, 0, ""},
+    {"qwen3", "Qwen3Config", 64, 32, 128, ""},
+    {"qwen3_moe", "Qwen3MoeConfig", 32, 4, 0, ""},
+    {"qwen2_moe", "Qwen2MoeConfig", 16, 16, 0, ""},
+    {"qwen3_5_text", "Qwen3_5TextConfig", 16, 4, 256, ""},
+    {"qwen3_5_moe_text", "Qwen3_5MoeTextConfig", 16, 2, 256, ""},
+    {"qwen3_next", "Qwen3NextConfig", 16, 2, 256, ""},
+    {"mistral", "MistralConfig", 32, 8, 0, ""},
+    {"mistral", NULL, 32, 0, 0, "'num_key_value_heads': null"}, /* null is not absent: the class computes the value */
+    {"mixtral", "MixtralConfig", 32, 8, 0, ""},
+    {"starcoder2", "Starcoder2Config", 32, 2, 0, ""},
+    {"smollm3", "SmolLM3Config", 16, 4, 0, ""},
+    {"glm4", "Glm4Config", 32, 2, 128, ""},
+    {"glm4_moe", "Glm4MoeConfig", 64, 8, 0, ""},
+    {"seed_oss", "SeedOssConfig", 80, 8, 128, ""},
+    {"minimax_m2", "MiniMaxM2Config", 48, 8, 128, ""},
+    {"gpt_oss", "GptOssConfig", 64, 8, 64, ""},
+    {"exaone4", "Exaone4Config", 32, 32, 0, ""},
+    {"llama4_text", "Llama4TextConfig", 40, 8, 128, ""},
+    {"jamba", "JambaConfig", 32, 8, 0, ""},
+    {"stablelm", "StableLmConfig", 64, 32, 0, ""},
+    {"llama", NULL, 32, 0, 0, ""},
+    {"chatglm", NULL, 32, 0, 0, "'multi_query_group_num': 2"},
+    {"chatglm", NULL, 32, 0, 0, "'multi_query_group_num': 2, 'multi_query_attention': false"},
+    {"chatglm", NULL, 32, 2, 0, "'multi_query_group_num': 2, 'multi_query_attention': true"},
 };
 
 TEST(test_defaults)
 {
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-        json_t *config = bare(defaults[i].type, defaults[i].heads);
-        kvb_sized_model *model = read_json(defaults[i].class_name, config);
+        json_t *config = config_of(defaults[i].type, defaults[i].heads, defaults[i].more);
+        kvb_sized_model *model = read_json(defaults[i].type, config);
         const kvb_sized_group *g = rows_of(model);
         uint32_t kv = defaults[i].kv_heads ? defaults[i].kv_heads : defaults[i].heads;
         uint32_t dim = defaults[i].head_dim ? defaults[i].head_dim : HIDDEN / defaults[i].heads;
-        bool told = false;
+        bool told = !defaults[i].class_name;
 
-        for (size_t n = 0; n < model->n_notes; n++)
-            told |= strstr(model->notes[n].source, defaults[i].class_name) != NULL;
-        if (g->kv_heads != kv || g->k_dim != dim || g->v_dim != dim || (defaults[i].kv_heads && !told))
-            fail_msg("%s: %u KV heads of %u, but the class says %u of %u", defaults[i].class_name, g->kv_heads,
-                     g->k_dim, kv, dim);
+        for (size_t n = 0; n < model->n_notes && !told; n++)
+            told = strstr(model->notes[n].source, defaults[i].class_name);
+        if (g->kv_heads != kv || g->k_dim != dim || g->v_dim != dim || !told)
+            fail_msg("%s: %u KV heads of %u, but the class says %u of %u", defaults[i].type, g->kv_heads, g->k_dim, kv,
+                     dim);
         kvb_sized_model_free(model);
         json_decref(config);
     }
 }
 
-/* A null is not an absent field: with it these classes compute the value. */
-TEST(test_null)
+/* A default that does not divide the heads is refused; a field that one class does not read is unknown to another. */
+TEST(test_refused)
 {
-    json_t *config = bare("mistral", 32);
+    static const struct {
+        const char *type, *more, *reason;
+        uint32_t heads;
+    } cases[] = {
+        {"glm4_moe", "", "8 KV heads do not divide the 4 heads", 4},
+        {"llama", "'attention_chunk_size': 128", "attention_chunk_size: set, but llama has no such field", 32},
+    };
 
-    json_object_set_new(config, "num_key_value_heads", json_null());
-    kvb_sized_model *model = read_json("null", config);
-    assert_int_equal(rows_of(model)->kv_heads, 32);
-    kvb_sized_model_free(model);
-    json_decref(config);
-}
-
-/* A default that does not divide the heads is refused, with the class's name. */
-TEST(test_default_refused)
-{
-    refused(bare("glm4_moe", 4), "8 KV heads do not divide the 4 heads");
-}
-
-/* vLLM's chatglm.py: multi_query_group_num if multi_query_attention else num_attention_heads. */
-TEST(test_multi_query)
-{
-    for (int on = -1; on <= 1; on++) {
-        json_t *config = bare("chatglm", 32);
-
-        json_object_set_new(config, "multi_query_group_num", json_integer(2));
-        if (on >= 0)
-            json_object_set_new(config, "multi_query_attention", json_boolean(on));
-        kvb_sized_model *model = read_json("chatglm", config);
-        assert_int_equal(rows_of(model)->kv_heads, on == 1 ? 2 : 32);
-        kvb_sized_model_free(model);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_sized_model *model;
+        json_t *config = config_of(cases[i].type, cases[i].heads, cases[i].more);
+        char *text = json_dumps(config, 0);
+        tests_refused(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL, why,
+                      cases[i].reason);
+        free(text);
         json_decref(config);
     }
-}
-
-/* A field that one class does not read is unknown to another. */
-TEST(test_inert)
-{
-    json_t *config = bare("llama", 32);
-
-    json_object_set_new(config, "attention_chunk_size", json_integer(128));
-    refused(config, "attention_chunk_size: set, but llama has no such field");
 }
 
 /* Gemma4TextConfig: "Forcing last layer to full_attention". */
 TEST(test_last_full)
 {
-    json_t *config = bare("gemma4_text", 8);
+    json_t *config = config_of("gemma4_text", 8, "");
     kvb_sized_model *model = read_json("gemma4_text", config);
 
     assert_int_equal(model->n_groups, 2);

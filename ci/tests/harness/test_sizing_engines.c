@@ -85,19 +85,80 @@ TEST(test_devices)
         assert_true(kvb_device_find(d->name) == d);
 }
 
-/* llama-kv-cache-iswa.cpp: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. A row of a layer has 2048
- * bytes. */
-TEST(test_unified)
+/* Rows and states by the engines' own rules. */
+TEST(test_rules)
 {
-    kvb_size_ask ask = ask_of(8192, 4, "f16");
+    enum { PLAIN, UNIFIED, WHOLE }; /* WHOLE: windowed layers keep every token */
+    const kvb_size_engine *vllm = &kvb_size_engine_vllm, *llama = &kvb_size_engine_llama_cpp,
+                          *sglang = &kvb_size_engine_sglang, *mlx = &kvb_size_engine_mlx;
+    const uint64_t one = 24 * 2146304; /* a state of Qwen3.5-9B; a token has 32,768 B */
+    const struct {
+        const char *model;
+        const kvb_size_engine *engine;
+        const char *kv;
+        uint64_t context, sequences;
+        uint32_t block;
+        int how;
+        uint64_t kv_bytes, state_bytes;
+    } cases[] = {
+        /* gpt-oss-20b has 12 layers of each kind, with rows of 2048 bytes and windows of 128. llama-kv-cache-iswa.cpp:
+           pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. */
+        {"gpt-oss-20b", llama, "f16", 8192, 4, 0, PLAIN, 12 * 2048UL * 4 * (8192 + 768), 0},
+        {"gpt-oss-20b", llama, "f16", 8192, 4, 0, UNIFIED, 12 * 2048UL * (4 * 8192 + 1024), 0},
+        {"gpt-oss-20b", llama, "f16", 100, 4, 0, UNIFIED, 24 * 2048UL * 512, 0}, /* 400 cells become 512 */
+        {"Llama-3.1-8B", mlx, "bf16", 1100, 3, 0, PLAIN, 131072UL * 3 * 1280, 0},
+        {"Llama-3.1-8B", mlx, "a4g64", 1100, 3, 0, PLAIN, 36864UL * 3 * 1280, 0},
+        {"Llama-3.1-8B", sglang, "bf16", 1100, 3, 0, PLAIN, 131072UL * (3 * 1100 + 1), 0},
+        {"Llama-3.1-8B", sglang, "bf16", 1100, 3, 64, PLAIN, 131072UL * (3 * 1152 + 64), 0},
+        {"Llama-3.1-8B", sglang, "fp8", 1100, 3, 64, PLAIN, 65536UL * (3 * 1152 + 64), 0},
+        /* 0.8 of the slots, and one more of each kind; a window and a page must fit into them: 163 of one token */
+        {"gpt-oss-20b", sglang, "bf16", 10000, 2, 0, PLAIN, 12 * 2048UL * (20001 + 16001), 0},
+        {"gpt-oss-20b", sglang, "bf16", 1, 2, 0, PLAIN, 12 * 2048UL * (164 + 131), 0},
+        {"gpt-oss-20b", mlx, "bf16", 10000, 2, 0, PLAIN, 12 * 2048UL * 2 * (10240 + 127 + 2048), 0},
+        {"gemma-2-9b", mlx, "bf16", 4095, 2, 0, PLAIN, 42UL * 8192 * 2 * 4096, 0}, /* no make_cache: both keep all */
+        {"gpt-oss-20b", vllm, "f16", 8192, 1, 0, WHOLE, 24 * 2048UL * 8192, 0},
+        {"gpt-oss-20b", llama, "f16", 8192, 1, 0, WHOLE, 24 * 2048UL * 8192, 0},
+        {"gpt-oss-20b", sglang, "f16", 8192, 1, 0, WHOLE, 24 * 2048UL * (8192 + 1), 0},
+        /* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, which
+           --kv-bits does not change, beside 8 layers of rows. */
+        {"DeepSeek-V3", mlx, "bf16", 4097, 3, 0, PLAIN, 3UL * 4352 * 61 * 576 * 2, 0},
+        {"Qwen3.5-9B", mlx, "bf16", 4097, 3, 0, PLAIN, 3UL * 4352 * 32768, 3UL * 24 * (524288 * 4 + 24576 * 2)},
+        {"Qwen3.5-9B", mlx, "a8g64", 4097, 3, 0, PLAIN, 3UL * 4352 * 32768 / 32 * 17, 3 * one},
+        /* The memory of rows and states is divided 10 : 9; a request needs three states (kv_cache_configurator.py).
+           First states need the most, and rows get their part in proportion. */
+        {"Qwen3.5-9B", sglang, "bf16", 1000, 2, 0, PLAIN, (6 * one + 8) / 9 * 10, 7 * one},
+        {"Qwen3.5-9B", sglang, "bf16", 100000, 2, 0, PLAIN, 200001UL * 32768,
+         (200001UL * 32768 * 9 / 10 / one + 1) * one},
+        /* Pages of 64 slots; 132 bytes for the indexer; a row has 512 elements of fp8, 4 scales, 64 of bf16. */
+        {"DeepSeek-V3.2", sglang, "bf16", 100, 1, 0, PLAIN, 61UL * 192 * (1152 + 132), 0},
+        {"DeepSeek-V3.2", sglang, "fp8", 100, 1, 0, PLAIN, 61UL * 192 * (656 + 132), 0},
+    };
 
-    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_llama_cpp, &ask).held.kv_bytes,
-                     12 * 2048UL * 4 * (8192 + 768));
-    ask.unified = true;
-    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_llama_cpp, &ask).held.kv_bytes,
-                     12 * 2048UL * (4 * 8192 + 1024));
-    ask.context = 100; /* 400 cells become 512 */
-    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 24 * 2048UL * 512);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_size_ask ask = ask_of(cases[i].context, cases[i].sequences, cases[i].kv);
+
+        ask.block = cases[i].block;
+        ask.unified = cases[i].how == UNIFIED;
+        ask.whole = cases[i].how == WHOLE;
+        const kvb_size_allocation held = computed(cases[i].model, cases[i].engine, &ask).held;
+        if (held.kv_bytes != cases[i].kv_bytes || held.state_bytes != cases[i].state_bytes)
+            fail_msg("case %zu: %s, %s: %lu and %lu bytes, expected %lu and %lu", i, cases[i].model,
+                     cases[i].engine->name, held.kv_bytes, held.state_bytes, cases[i].kv_bytes, cases[i].state_bytes);
+    }
+}
+
+/* Rates of a token and of a sequence, and what an engine takes beside. */
+TEST(test_rates)
+{
+    kvb_size_ask ask = ask_of(10000, 2, "bf16");
+    kvb_size size = computed("gpt-oss-20b", &kvb_size_engine_sglang, &ask);
+
+    assert_true(size.held.bytes_per_token == 12 * 2048 * 1.8);
+    size = computed("gpt-oss-20b", &kvb_size_engine_trtllm, &ask); /* windowed layers hold every token */
+    assert_int_equal(size.held.kv_bytes, 24 * 2048UL * 2 * 10016);
+    assert_true(size.activation_bytes > (size.held.kv_bytes + 8) / 9); /* a ninth stays free */
+    assert_true(computed("DeepSeek-V3", &kvb_size_engine_mlx, &ask).held.bytes_per_token == 70272);
+    assert_int_equal(computed("Qwen3.5-9B", &kvb_size_engine_mlx, &ask).held.fixed_bytes_per_sequence, 24 * 2146304);
 }
 
 /* mamba_utils.py: one group for each of 4 ranks; a column and a state for each drafted token. */
@@ -118,104 +179,6 @@ TEST(test_states_on_ranks)
                              2UL * (1 + drafts) * 2 * (state_of_one + channels * (3 + drafts)));
         }
     kvb_sized_model_free(model);
-}
-
-TEST(test_pools)
-{
-    kvb_size_ask ask = ask_of(1100, 3, "bf16");
-
-    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_mlx, &ask).held.kv_bytes, 131072UL * 3 * 1280);
-    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1100 + 1));
-    ask.block = 64;
-    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1152 + 64));
-    ask.k = ask.v = kvb_kv_format_find("fp8");
-    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_sglang, &ask).held.kv_bytes, 65536UL * (3 * 1152 + 64));
-    ask.k = ask.v = kvb_kv_format_find("a4g64");
-    assert_int_equal(computed("Llama-3.1-8B", &kvb_size_engine_mlx, &ask).held.kv_bytes, 36864UL * 3 * 1280);
-}
-
-/* gpt-oss-20b has 12 layers of each kind, with rows of 2048 bytes and windows of 128. */
-TEST(test_windows)
-{
-    kvb_size_ask ask = ask_of(10000, 2, "bf16");
-    kvb_size size;
-
-    size = computed("gpt-oss-20b", &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each kind */
-    assert_int_equal(size.held.kv_bytes, 12 * 2048UL * (20001 + 16001));
-    assert_true(size.held.bytes_per_token == 12 * 2048 * 1.8);
-    ask.context = 1; /* a window and a page must fit into 0.8 of the slots: 163 of them */
-    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_sglang, &ask).held.kv_bytes, 12 * 2048UL * (164 + 131));
-    ask.context = 10000;
-    assert_int_equal(computed("gpt-oss-20b", &kvb_size_engine_mlx, &ask).held.kv_bytes,
-                     12 * 2048UL * 2 * (10240 + 127 + 2048));
-    size = computed("gpt-oss-20b", &kvb_size_engine_trtllm,
-                    &ask); /* windowed layers hold every token; a ninth stays free */
-    assert_int_equal(size.held.kv_bytes, 24 * 2048UL * 2 * 10016);
-    ask.batch = 1;
-    assert_true(size.activation_bytes > (size.held.kv_bytes + 8) / 9);
-    ask.batch = 0;
-    ask.context = 4095; /* no make_cache: both kinds keep all */
-    assert_int_equal(computed("gemma-2-9b", &kvb_size_engine_mlx, &ask).held.kv_bytes, 42UL * 8192 * 2 * 4096);
-}
-
-/* Windowed layers keep every token if `whole` is set; not in vLLM for models with states. */
-TEST(test_whole_windows)
-{
-    static const kvb_size_engine *const engines[] = {&kvb_size_engine_vllm, &kvb_size_engine_llama_cpp,
-                                                     &kvb_size_engine_sglang};
-    static const uint64_t more[] = {0, 0, 1}; /* SGLang's additional slot */
-    kvb_size_ask ask = ask_of(8192, 1, "f16");
-    kvb_size_allocation held;
-
-    ask.whole = true;
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(computed("gpt-oss-20b", engines[i], &ask).held.kv_bytes, 24 * 2048UL * (8192 + more[i]));
-    kvb_sized_model *model = built_in("Qwen3.5-9B");
-    assert_int_equal(kvb_size_hold(&kvb_size_engine_vllm, model, &ask, &held, why, sizeof why), -ENOTSUP);
-    assert_string_equal(why, "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
-    kvb_sized_model_free(model);
-}
-
-/* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, beside 8
- * layers of rows. */
-TEST(test_mlx)
-{
-    kvb_size_ask ask = ask_of(4097, 3, "bf16");
-    kvb_size size = computed("DeepSeek-V3", &kvb_size_engine_mlx, &ask);
-
-    assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 61 * 576 * 2);
-    assert_true(size.held.bytes_per_token == 70272);
-    size = computed("Qwen3.5-9B", &kvb_size_engine_mlx, &ask);
-    assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 32768);
-    assert_int_equal(size.held.state_bytes, 3UL * 24 * (524288 * 4 + 24576 * 2));
-    assert_int_equal(size.held.fixed_bytes_per_sequence, 24 * 2146304);
-    ask.k = ask.v = kvb_kv_format_find("a8g64"); /* --kv-bits does not change states */
-    assert_int_equal(computed("Qwen3.5-9B", &kvb_size_engine_mlx, &ask).held.state_bytes, size.held.state_bytes);
-}
-
-/* The memory of rows and states is divided 10 : 9; a request needs three states (kv_cache_configurator.py). */
-TEST(test_shares)
-{
-    const uint64_t one = 24 * 2146304; /* Qwen3.5-9B: 32,768 B a token */
-    kvb_size_ask ask = ask_of(1000, 2, "bf16");
-    kvb_size_allocation held = computed("Qwen3.5-9B", &kvb_size_engine_sglang, &ask).held;
-
-    assert_int_equal(held.state_bytes, 7 * one); /* states need the most here: rows get their part in proportion */
-    assert_int_equal(held.kv_bytes, (6 * one + 8) / 9 * 10);
-    ask.context = 100000;
-    held = computed("Qwen3.5-9B", &kvb_size_engine_sglang, &ask).held;
-    assert_int_equal(held.kv_bytes, 200001UL * 32768);
-    assert_int_equal(held.state_bytes, (200001UL * 32768 * 9 / 10 / one + 1) * one);
-}
-
-/* DeepSeek-V3.2: pages of 64 slots; 132 bytes for the indexer; a row has 512 elements of fp8, 4 scales, 64 of bf16. */
-TEST(test_indexed)
-{
-    kvb_size_ask ask = ask_of(100, 1, "bf16");
-
-    assert_int_equal(computed("DeepSeek-V3.2", &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (1152 + 132));
-    ask.k = ask.v = kvb_kv_format_find("fp8");
-    assert_int_equal(computed("DeepSeek-V3.2", &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (656 + 132));
 }
 
 /*
@@ -318,6 +281,8 @@ TEST(test_refused)
     } cases[] = {
         {"falcon-7b", &kvb_size_engine_vllm, "bf16", 2, "vLLM wants --tp to divide the 71 query heads"},
         {"DeepSeek-V3", &kvb_size_engine_vllm, "bf16", 3, "vLLM wants --tp to divide the 128 query heads"},
+        {"Qwen3.5-9B", &kvb_size_engine_vllm, "f16", 1,
+         "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)"},
         {"Llama-3.1-8B", &kvb_size_engine_sglang, "q8_0", 1,
          "SGLang stores K and V in one of f32, f16, bf16, e4m3 and e5m2"},
         {"mamba-2.8b", &kvb_size_engine_sglang, "bf16", 1, "SGLang's pool for such states is not modelled"},
@@ -344,6 +309,7 @@ TEST(test_refused)
         kvb_size_allocation got;
 
         ask.tp = cases[i].tp;
+        ask.whole = strstr(cases[i].why, "--whole-windows");
         assert_int_equal(kvb_size_hold(cases[i].engine, model, &ask, &got, why, sizeof why), -ENOTSUP);
         assert_string_equal(why, cases[i].why);
         kvb_sized_model_free(model);
