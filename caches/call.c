@@ -236,7 +236,7 @@ static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
         rc = stage_fit(call, "staged V rows", &call->stage_v, &call->stage_v_bytes, &spec->v);
     if (rc)
         return rc;
-    if (call->staged_k || own_v)
+    if (spec->k.cells && (call->staged_k || own_v)) /* a question about no cells has no team */
         call->team->run(call->team, stage_part, call);
     if (call->staged_k)
         view_stage(&call->args.k, call->stage_k);
