@@ -18,7 +18,7 @@ struct kvb_cache {
     kvb_store *stores[KVB_MODEL_GROUPS];            /* [n_groups] */
     kvb_feed feed, next_feed;                       /* of the plan in force; of the one being made */
     bool planned;                                   /* there is a plan in force */
-    uint64_t fetched[(KVB_MODEL_LAYERS + 63) / 64]; /* layers whose rows were stored under it */
+    uint64_t fetched[(KVB_MODEL_LAYERS + 63) / 64]; /* bit per layer: its rows were stored under the plan */
     uint64_t *matched;                              /* [matched_room] ordinals of the last seq_match */
     size_t matched_room;
     char why[200]; /* the reason of the last failure */

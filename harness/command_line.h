@@ -105,7 +105,7 @@ int kvb_options_parse(const kvb_command *command, void *into, int argc, char **a
 /* Parses a whole number of min .. max: decimal, with an optional suffix k, M, G (binary). 0 or -EINVAL with why. */
 int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes);
 
-/* Prints one line on stderr: "kvbench COMMAND: text". Returns exit_code. command NULL: what kvb_command_call() runs. */
+/* Prints "kvbench COMMAND: text" as one line on stderr and returns exit_code. command NULL: the command that runs. */
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define kvb_refuse(...) kvb_complain(NULL, KVB_EXIT_USAGE, __VA_ARGS__) /* bad usage or input */
 /* The same for a negative errno: why, or what the errno says if that is "". KVB_EXIT_USAGE if it is -EINVAL, else

@@ -11,7 +11,7 @@
 #include "workloads/array.h"
 #include "workloads/trace.h"
 
-#define NOBODY UINT64_MAX
+#define NO_TOKEN UINT64_MAX
 
 typedef struct block {
     uint64_t held;    /* bits of its cells that were ever written */
@@ -28,7 +28,7 @@ typedef struct side {
     uint32_t layer, heads, dim;
     uint32_t width;     /* cells of a block; 1: each row is stored by itself */
     uint32_t cells;     /* room, in whole blocks */
-    uint64_t *token;    /* [cells] identity of the row's token; NOBODY: the cell holds no row */
+    uint64_t *token;    /* [cells] identity of the row's token; NO_TOKEN: the cell holds no row */
     bool *own;          /* [cells] `half` is the token's row itself, not decoded from a code */
     float *half;        /* [cells][heads][dim] as the codec takes it; NULL where width is 1 */
     block *blocks;      /* [cells / width] */
@@ -125,7 +125,7 @@ void kvb_window_load(kvb_window *w, uint32_t number)
         if (s->width > 1)
             memcpy(s->half, kept->half, half_floats(s, kept->cells) * sizeof *s->half);
         for (uint32_t c = kept->cells; c < s->cells; c++) /* room has grown since */
-            s->token[c] = NOBODY, s->own[c] = false;
+            s->token[c] = NO_TOKEN, s->own[c] = false;
         memset(s->blocks, 0, blocks_of(s, s->cells) * sizeof *s->blocks);
         memcpy(s->blocks, kept->blocks, blocks_of(s, kept->cells) * sizeof *s->blocks);
         for (size_t b = 0; b < blocks_of(s, s->cells); b++)
@@ -212,7 +212,7 @@ static void block_solve(kvb_window *w, side *s, uint32_t b)
         }
         for (uint32_t i = 0; i < s->width; i++) {
             uint32_t cell = b * s->width + i;
-            if (s->token[cell] == NOBODY || !(cells >> i & 1))
+            if (s->token[cell] == NO_TOKEN || !(cells >> i & 1))
                 continue;
             if (s->width > 1)
                 kvb_stored_take(&s->stored[h], storage_of(s, h), cell, rows_of(w) + i * s->dim,
@@ -257,7 +257,7 @@ static int room_make(kvb_window *w, side *s, uint32_t cell)
         return -ENOMEM;
     memset(s->blocks + s->cells / s->width, 0, (n - s->cells) / s->width * sizeof *s->blocks);
     for (uint32_t c = s->cells; c < n; c++)
-        s->token[c] = NOBODY, s->own[c] = false;
+        s->token[c] = NO_TOKEN, s->own[c] = false;
     for (uint32_t b = 0; b < n / s->width; b++)
         s->blocks[b].stale = ALL;
     s->cells = n;
@@ -366,7 +366,7 @@ int kvb_window_move(kvb_window *w, uint32_t layer, bool is_v, uint32_t base, con
     int error = closed.half ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < n && !error; i++) {
         uint32_t from = cells[i], to = base + i;
-        if (from == to || from >= s->cells || s->token[from] == NOBODY)
+        if (from == to || from >= s->cells || s->token[from] == NO_TOKEN)
             continue;
         error = room_make(w, s, to);
         if (error)
@@ -404,7 +404,7 @@ static int runs_solve(kvb_window *w, side *s)
 {
     for (size_t r = 0; r < w->n_runs && s->heads; r++)
         for (uint32_t c = w->runs[r].begin; c < w->runs[r].end; c++) {
-            if (c >= s->cells || s->token[c] == NOBODY)
+            if (c >= s->cells || s->token[c] == NO_TOKEN)
                 return -EILSEQ;
             const block *b = &s->blocks[c / s->width];
             if (b->stale || b->solved_open != b->open)

@@ -14,8 +14,8 @@
  * shard i mod n. Facts of the manifest in which shards differ are "several" or 0.
  * host: the machine when the run began. What is unknown is null, and `unknown` has the reason. Left out if shards were
  * run on several machines, and in older files.
- * A part whose first number is a count (a step kind of time, error.filter, unsaid and looked, memory.prompts, axes, same,
- * foreign, counts) is left out if that is 0. error.at: null, or the place of the largest error.
+ * Some parts begin with a count, and are left out if it is 0: a step kind of time, error.filter, error.unsaid,
+ * error.looked, memory.prompts, axes, same, foreign, counts. error.at: null, or the place of the largest error.
  * counters: {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}}.
  * replay: a shell command, for the same folder, that runs this combination alone; only if it failed.
  * same: largest difference for each way to repeat a call, in units of the bound; 0: the same bits.

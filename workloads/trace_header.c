@@ -274,7 +274,7 @@ static void conv_parse(kvb_parsing *r, const json_t *group, kvb_group_scan *s)
     s->conv_elem = elem_get(r, block, s->state_elem);
 }
 
-/* A group whose layers scan. */
+/* Reads a group of layers that scan. */
 static void scan_parse(kvb_parsing *r, const json_t *group, kvb_group *g)
 {
     static const char *const of_group[] = {"layers", "kind", "scan", NULL};

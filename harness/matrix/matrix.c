@@ -481,27 +481,16 @@ static int duel_run(const block *b, size_t i, const view *seen, kvb_result *cons
     return error;
 }
 
-static int duels_run(block *b, char *why, size_t why_bytes)
+static int duel_add(block *b, size_t i, const view *seen)
 {
     const kvb_matrix_options *o = b->lane->options;
-    int error = 0;
-    for (size_t i = 0; i < b->n && !error; i++) {
-        kvb_result results[KVB_DUEL_SIDES];
-        const view *seen;
-        if (!is_wanted(b, i))
-            continue;
-        error = view_find(b, i, &seen, why, why_bytes);
-        if (error)
-            break;
-        kvb_result_init(&results[KVB_DUEL_BASE]);
-        kvb_result_init(&results[KVB_DUEL_NEW]);
-        error = duel_run(b, i, seen, (kvb_result *[]){&results[KVB_DUEL_BASE], &results[KVB_DUEL_NEW]});
-        if (kvb_stopped) /* a child was killed early */
-            return -EINTR;
-        for (int side = 0; side < KVB_DUEL_SIDES && !error; side++)
-            if (*results[side].kernel) /* else that side lacks a part */
-                error = o->take(side == KVB_DUEL_NEW ? o->new_ctx : o->ctx, &results[side]);
-    }
+    kvb_result results[KVB_DUEL_SIDES];
+    for (int side = 0; side < KVB_DUEL_SIDES; side++)
+        kvb_result_init(&results[side]);
+    int error = duel_run(b, i, seen, (kvb_result *[]){&results[KVB_DUEL_BASE], &results[KVB_DUEL_NEW]});
+    for (int side = 0; side < KVB_DUEL_SIDES && !error && !kvb_stopped; side++) /* stopped: a child was killed early */
+        if (*results[side].kernel)                                              /* else that side lacks a part */
+            error = o->take(side == KVB_DUEL_NEW ? o->new_ctx : o->ctx, &results[side]);
     return error;
 }
 
@@ -520,27 +509,32 @@ static bool is_unjudged(kvb_judged_pools *judged, const kvb_pool_type *type)
     return !known;
 }
 
-/* Adds all combinations to the crew; the caller gets their results later, in order. */
+/* Adds a combination to the crew; the caller gets its result later, in order. */
+static int combination_add(block *b, size_t i, const view *seen)
+{
+    const kvb_matrix_options *o = b->lane->options;
+    kvb_child_options child;
+    kvb_result result;
+    const bool runs = combination_prepare(b, i, KVB_DUEL_BASE, seen, &child, &result);
+    if (runs) {
+        child.replay.judges_k = is_unjudged(o->judged, child.replay.k_pool);
+        child.replay.judges_v = is_unjudged(o->judged, child.replay.v_pool);
+    }
+    return kvb_crew_add(b->lane->crew, runs ? &child : NULL, !o->knobs->no_null, &result);
+}
+
 static int combinations_run(block *b, char *why, size_t why_bytes)
 {
     int error = 0;
     for (size_t i = 0; i < b->n && !error && !kvb_stopped; i++) {
-        kvb_child_options child;
-        kvb_result result;
         const view *seen;
         if (!is_wanted(b, i))
             continue;
         error = view_find(b, i, &seen, why, why_bytes);
-        if (error)
-            break;
-        bool runs = combination_prepare(b, i, KVB_DUEL_BASE, seen, &child, &result);
-        if (runs) {
-            child.replay.judges_k = is_unjudged(b->lane->options->judged, child.replay.k_pool);
-            child.replay.judges_v = is_unjudged(b->lane->options->judged, child.replay.v_pool);
-        }
-        error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, !b->lane->options->knobs->no_null, &result);
+        if (!error)
+            error = b->lane->options->duel ? duel_add(b, i, seen) : combination_add(b, i, seen);
     }
-    return error ? error : kvb_stopped ? -EINTR : 0;
+    return kvb_stopped ? -EINTR : error;
 }
 
 /* Runs the wanted ones of the kvb_block_size combinations from `first` on. Returns as kvb_matrix_run does. */
@@ -567,7 +561,7 @@ static int block_run(lane *l, size_t first, char *why, size_t why_bytes)
         b.pools[side].k = part_of(&b, side, KVB_POOLS, pools->k->name, pools->k);
         b.pools[side].v = part_of(&b, side, KVB_POOLS, pools->v->name, pools->v);
     }
-    int error = o->duel ? duels_run(&b, why, why_bytes) : combinations_run(&b, why, why_bytes);
+    int error = combinations_run(&b, why, why_bytes);
     for (view *v = b.views, *next; v; v = next) {
         next = v->next;
         for (size_t side = 0; side < KVB_DUEL_SIDES; side++)

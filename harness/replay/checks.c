@@ -425,7 +425,7 @@ static int attend_prepare(kvb_pass *p, kvb_made *m)
     /* charged to the kernel if it needs the mask expanded, or rows staged */
     bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
     kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
-    return error ? kvb_pass_refuse(p, error, p->who, why) : 0;
+    return error ? kvb_pass_refuse(p, error, p->callee, why) : 0;
 }
 
 static int attend_run(kvb_pass *p)
@@ -447,7 +447,7 @@ static const struct {
 
 int kvb_pass_call(kvb_pass *p, kvb_made *m)
 {
-    p->who = m->kind == KVB_CALL_SCANS ? p->options->scan->name : p->options->kernel->name;
+    p->callee = m->kind == KVB_CALL_SCANS ? p->options->scan->name : p->options->kernel->name;
     p->what = kinds[m->kind].what;
     p->place->doing = "in the kernel's supports()";
     kvb_threads_forget();

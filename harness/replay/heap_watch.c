@@ -52,7 +52,7 @@ static void origin_take(origin *o, const char *function, size_t bytes)
     o->n = backtrace(o->frames, MOST_FRAMES);
 }
 
-/* Addresses [from, to) of the library whose own calls are not counted; 0, 0: none. */
+/* Addresses [from, to) of a library; calls from them are not counted. 0, 0: none. */
 static uintptr_t excused_from, excused_to;
 
 static inline bool is_excused(const void *address)

@@ -404,7 +404,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         .deterministic = o->deterministic,
         .source = p->io.source,
     };
-    p->who = o->kernel->name;
+    p->callee = o->kernel->name;
     place->event = place->layer = 0;
     char why[320];
     if (o->slots)

@@ -125,15 +125,15 @@ typedef struct kvb_pass {
     kvb_model model; /* the cache's */
     kvb_cache *cache;
     kvb_history *history;  /* for a witness, and for a cache that matches prompts; else NULL */
-    kvb_pool_watch *watch; /* over pools whose rows depend on the order of writes; else NULL */
+    kvb_pool_watch *watch; /* over pools in which rows depend on the order of writes; else NULL */
     kvb_window *window;    /* the oracle's account of these pools; else NULL */
     kvb_slot_files slots;  /* for a trace that saves */
     kvb_feeding feeding;
     /* calls */
     kvb_call call;
     kvb_kernel_io io;
-    struct kvb_scans *scans; /* for layers that scan; NULL: there are none */
-    const char *who, *what;  /* the kernel of the current call, and its function: "attend()" */
+    struct kvb_scans *scans;   /* for layers that scan; NULL: there are none */
+    const char *callee, *what; /* the kernel of the current call, and its function: "attend()" */
     /* state of the checks */
     kvb_meter meter;
     kvb_holdings holdings;

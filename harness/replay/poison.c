@@ -75,7 +75,7 @@ typedef struct table {
     uint32_t cells;
 } table;
 
-/* Takes the hidden entries of a table of a view's region, whose first cell is the mask's cell `first`. */
+/* Takes the hidden entries of a table of a view's region. first: the mask's index of the region's first cell. */
 static int table_walk(const walk *w, const kvb_view *v, uint32_t first, const table *t)
 {
     int error = 0;
@@ -314,7 +314,7 @@ static bool row_touched(const kvb_pass *p, const kvb_expect *expect, uint32_t n,
     return (t == KVB_POISON_ALL || query == t) && row_changed(&d);
 }
 
-/* Judges the rows of t, or of all, whose bits changed, by the oracle. 0 or an error; what is empty if all are right. */
+/* Judges the changed rows of query t, or of all queries, by the oracle. 0 or an error; what is empty if all are right. */
 static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t what_bytes)
 {
     const uint32_t layer = m->layer, n = m->fed->judged, first = p->call.args.problem.n_tok - n;
@@ -360,7 +360,7 @@ static int attempt(kvb_pass *p, kvb_made *m, uint32_t t, int sides, char *what, 
 static int poison_judge(kvb_pass *p, kvb_made *m, uint32_t t)
 {
     static const char *const sides[] = {[SIDE_K] = "K rows", [SIDE_V] = "V rows", [SIDE_K | SIDE_V] = "K and V rows"};
-    char what[96], other[96], whose[48] = "no query sees", why[256];
+    char what[96], other[96], hidden[48] = "no query sees", why[256];
     int side = SIDE_K | SIDE_V, error = attempt(p, m, t, side, what, sizeof what);
     if (error || !*what)
         return error;
@@ -373,9 +373,9 @@ static int poison_judge(kvb_pass *p, kvb_made *m, uint32_t t)
             side = one;
     attempt(p, m, t, side, other, sizeof other); /* for a dump: its results in p->io */
     if (t != KVB_POISON_ALL)
-        snprintf(whose, sizeof whose, "query %u does not see", t);
+        snprintf(hidden, sizeof hidden, "query %u does not see", t);
     snprintf(why, sizeof why, "%s only with hidden cells poisoned: the kernel reads %s of cells that %s", what,
-             sides[side], whose);
+             sides[side], hidden);
     return kvb_pass_fail(p, KVB_CHECK_POISON, why);
 }
 

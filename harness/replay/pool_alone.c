@@ -24,7 +24,7 @@
 
 #define CHUNK    8u  /* cells of the first growth */
 #define CAPACITY 40u /* cells: no power of two times CHUNK */
-#define FEW      5u  /* cells of a pool whose bytes are examined */
+#define FEW      5u  /* cells of the pool that has its bytes examined */
 #define REWRITES                                                                                                       \
     16u /* of a cell, with values of varying size: every byte of the cell changes at least once                        \
          */

@@ -421,7 +421,7 @@ int kvb_scans_prepare(kvb_pass *p, kvb_made *m)
     error = kvb_scan_call_prepare(&s->call, m->states, m->part == KVB_PART_CONV, &inputs, why, sizeof why);
     kvb_pass_charge(p, started, KVB_IN_HARNESS);
     if (error)
-        return kvb_pass_refuse(p, error, p->who, why);
+        return kvb_pass_refuse(p, error, p->callee, why);
     const kvb_scan *call = &s->call.args;
     const size_t n_out = m->fed->n * row_of(&call->problem);
     if (!kvb_buffer_fit(&s->buffers[OUT], s->source, names[OUT], n_out * kvb_elem_bytes(call->problem.out_elem)))

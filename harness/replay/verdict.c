@@ -304,7 +304,7 @@ int kvb_pass_fail(kvb_pass *p, kvb_check check, const char *why)
 {
     if (kvb_check_is_off(check))
         return 0;
-    int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->who, why);
+    int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->callee, why);
     p->result->check = check;
     return error;
 }
@@ -321,7 +321,7 @@ static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
     if (n > 1)
         snprintf(times, sizeof times, " %" PRIu64 " times; the first", n);
     snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s%s: %s", p->trace->events[p->place->event].line,
-             p->who, did,
+             p->callee, did,
              n > 1     ? times
              : threads ? ""
                        : " once",
@@ -500,7 +500,7 @@ static int row_check(kvb_pass *p, const kvb_opinion_head *head, const kvb_opinio
 
 #define MOVED_EACH 32u /* one in so many rows is drawn */
 
-/* Checks the row in full if this pass draws it, over pools whose rows depend on the order of writes. */
+/* Checks the row in full if this pass draws it, over pools in which rows depend on the order of writes. */
 static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, const kvb_attend_of *of,
                        const kvb_arithmetic *arithmetic)
 {
@@ -521,7 +521,7 @@ static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, c
     return 0;
 }
 
-/* Checks all rows of a call over pools whose rows depend on the order of writes. */
+/* Checks all rows of a call over pools in which rows depend on the order of writes. */
 static int windowed_check(kvb_pass *p, const kvb_made *m, const kvb_arithmetic *arithmetic)
 {
     const kvb_attend_spec *spec = m->spec;

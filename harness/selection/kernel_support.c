@@ -169,8 +169,8 @@ static kvb_problem problem_plain(const kvb_kernel *kernel, const kvb_format *k, 
     };
 }
 
-/* Makes the plain problem from the first pool whose rows the kernel takes on both sides. False: there is none; why has
- * the kernel's reason against the first pool. */
+/* Makes the plain problem from the first pool that the kernel takes for both K and V. False: there is none; why has the
+ * kernel's reason against the first pool. */
 static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry, kvb_problem *problem, char *why,
                          size_t why_bytes)
 {

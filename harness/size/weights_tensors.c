@@ -1081,7 +1081,7 @@ const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum)
     return family;
 }
 
-/* ---- the whole sum --------------------------------------------------------------------------------------------- */
+/* ---- all tensors of a model --------------------------------------------------------------------------------------- */
 
 void kvb_sum_run(kvb_weights_sum *sum)
 {

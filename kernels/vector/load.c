@@ -175,7 +175,7 @@ ENCODED(LOAD)
     {                                                                                                                  \
         channel_factors k;                                                                                             \
         row_place at[PLACES];                                                                                          \
-        k.whose = NULL;                                                                                                \
+        k.group = NULL;                                                                                                \
         head_place p = head_open(v, h);                                                                                \
         for (uint32_t some; n; n -= some, cells += some, rows += some * stride) {                                      \
             some = n < PLACES ? n : PLACES;                                                                            \

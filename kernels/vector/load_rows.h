@@ -298,7 +298,7 @@ enum { CHANNELS_KEPT = 256 };
 
 /* The factors of the last group of cells, kept as floats: the group's other cells are likely to follow. */
 typedef struct channel_factors {
-    const uint8_t *whose; /* the group's scales; NULL: nothing is kept */
+    const uint8_t *group; /* the group's scales; NULL: nothing is kept */
     _Alignas(64) float scale[CHANNELS_KEPT], zero[CHANNELS_KEPT];
 } channel_factors;
 
@@ -309,7 +309,7 @@ VEC_INLINE void factors_keep(channel_factors *k, const row_place *r, uint32_t n)
         vf_store(k->scale + c, vf_load_f16(r->scales + 2 * c));
         vf_store(k->zero + c, vf_load_f16(r->zeros + 2 * c));
     }
-    k->whose = r->scales;
+    k->group = r->scales;
 }
 
 VEC_INLINE void channels_step(vbook book, uint32_t bits, const uint8_t *from, const float *scale, const float *zero,
@@ -340,7 +340,7 @@ VEC_INLINE void channels_row(uint32_t bits, channel_factors *k, const row_place 
 {
     const vbook book = book_load(bits == 4 ? levels_uint4 : levels_uint2);
     uint32_t kept = dim < CHANNELS_KEPT ? dim / CODE_STEP * CODE_STEP : CHANNELS_KEPT, c = 0;
-    if (k->whose != r->scales)
+    if (k->group != r->scales)
         factors_keep(k, r, kept);
     for (; c < kept; c += CODE_STEP)
         channels_step(book, bits, r->codes + c * bits / 8, k->scale + c, k->zero + c, row + c);

@@ -47,7 +47,7 @@ static void draft_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_s
 {
     for (uint32_t begin = 0, end; begin < shape->n; begin = end) {
         for (end = begin + 1; end < shape->n && shape->parents[end] < begin;)
-            end++; /* to the first node whose parent is in this level */
+            end++; /* a level ends before the first node that has its parent in it */
         nodes_propose(scene, draft, shape, rounds, n, tok, begin, end);
         for (uint32_t child = end, rank = 0; !scene->error && child < shape->n && shape->parents[child] < end;
              child++) {

@@ -206,7 +206,7 @@ KVB_SCENARIO(parallel_sample, .name = "parallel-sample",
 
 enum {
     WIDTH = 4,
-    NOBODY = WIDTH, /* a sequence that is never alive: a beam that it replaces is dropped */
+    NEVER = WIDTH, /* a sequence that is never alive: a beam that it replaces is dropped */
     BEAM_PROMPT = 36,
     PROMPT_NUMBER = 3, /* a prompt with which beams swap, are dropped and end */
     BEAM_STEPS = 24,
@@ -278,7 +278,7 @@ static void play_beam(kvb_scene *scene)
     for (uint32_t step = 0; step < BEAM_STEPS && n; step++) {
         for (uint32_t b = 0; b < WIDTH; b++) {
             ids[b] = b;
-            parents[b] = b < n ? beams[b].parent : NOBODY;
+            parents[b] = b < n ? beams[b].parent : NEVER;
         }
         KVB_SCENE_DO(scene, REORDER, .dsts = ids, .srcs = parents, .n = WIDTH);
         for (uint32_t b = 0; b < n; b++) {

@@ -52,7 +52,7 @@ typedef enum side {
 } side;
 
 /* Which models have a tensor. */
-typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, DECAYS, BIASES, SELECTS } whose;
+typedef enum family { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, DECAYS, BIASES, SELECTS } family;
 
 /* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value in the embedding, biases
  * and sink logits, of an output element per unit of input for a matrix; for a norm it is the gain. Of DECAYS, a is
@@ -64,7 +64,7 @@ typedef struct kvb_tensor_kind {
     size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
     side rows, columns;
     float spread;
-    whose models;
+    family models;
 } tensor_kind;
 
 static const tensor_kind in_layer[] = {

@@ -132,21 +132,6 @@ static inline uint16_t book_scale(const float *row, uint32_t dim)
     return f16_of(scale < 65504.0f ? scale : 65504.0f);
 }
 
-/* Packs and unpacks n codes of 4 bits, an even number. Here these loops are faster than those of codes_pack(). */
-static inline void nibbles_pack(const uint8_t *code, uint32_t n, uint8_t *to)
-{
-    for (uint32_t j = 0; j < n / 2; j++)
-        to[j] = (uint8_t)(code[2 * j] | code[2 * j + 1] << 4);
-}
-
-static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code)
-{
-    for (uint32_t j = 0; j < n / 2; j++) {
-        code[2 * j] = from[j] & 15u;
-        code[2 * j + 1] = from[j] >> 4;
-    }
-}
-
 /* How many of 7 thresholds lie below y. */
 static inline uint32_t above(const float *t, float y)
 {
@@ -167,7 +152,7 @@ static inline void book_codes(uint32_t bits, const float *level, const float *ro
             float y = float_of(bits_within(row[first + i], LIMIT_F16_MAX)) / divisor;
             code[i] = (uint8_t)(bits == 3 ? above(t, y) : above(t, y) + (y > t[7]) + above(t + 8, y));
         }
-        bits == 3 ? codes_pack(to + first / 8 * 3, code, n, 3) : nibbles_pack(code, n, to + first / 2);
+        codes_pack(to + first / 8 * bits, code, n, bits);
     }
 }
 
@@ -190,7 +175,7 @@ static inline void book_values(uint32_t bits, const float *restrict level, const
     uint8_t code[BOOK_SPAN];
     for (uint32_t first = 0; first < dim; first += BOOK_SPAN) {
         uint32_t n = dim - first < BOOK_SPAN ? dim - first : BOOK_SPAN;
-        bits == 3 ? codes_unpack(code, from + first / 8 * 3, n, 3) : nibbles_unpack(from + first / 2, n, code);
+        codes_unpack(code, from + first / 8 * bits, n, bits);
         for (uint32_t i = 0; i < n; i++)
             row[first + i] = level[code[i]] * scale;
     }

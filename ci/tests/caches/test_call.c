@@ -646,6 +646,28 @@ TEST(rows_are_decoded_anew)
     f16->close(v);
 }
 
+/* A question about no cells says which sides would be staged. It decodes nothing, so a team that cannot run is enough. */
+TEST(a_question_needs_no_team)
+{
+    static const kvb_team none = {.n = 1};
+    static const float q[HEADS * K_DIM];
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {.group = &whole};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    char why[200];
+    f16->view(k, 0, &spec.k);
+    f16->view(v, 0, &spec.v);
+    call.team = &none;
+    f32_k = f32_v = true;
+    assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), 0);
+    assert_true(call.staged_k && call.staged_v);
+    kvb_call_free(&call);
+    f16->close(k);
+    f16->close(v);
+}
+
 static void refused(kvb_call *call, const kvb_attend_spec *spec, const char *reason)
 {
     static const float q[HEADS * K_DIM];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models of the tests of sizing: built-in ones, and those whose config a test writes. Each stops the test if it fails. */
+/* Makes the models that tests of sizing use: a built-in one by name, or one from a config.json that the test writes. A
+ * failure stops the test. */
 #ifndef KVB_TEST_SIZED_H
 #define KVB_TEST_SIZED_H
 

@@ -101,8 +101,8 @@ TEST(test_rules)
         int how;
         uint64_t kv_bytes, state_bytes;
     } cases[] = {
-        /* gpt-oss-20b has 12 layers of each kind, with rows of 2048 bytes and windows of 128. llama-kv-cache-iswa.cpp:
-           pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. */
+        /* gpt-oss-20b: 12 layers with a window of 128 and 12 without; K and V of a token are 2048 bytes a layer. Cells of
+           a stream of windowed layers: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)), llama-kv-cache-iswa.cpp. */
         {"gpt-oss-20b", llama, "f16", 8192, 4, 0, PLAIN, 12 * 2048UL * 4 * (8192 + 768), 0},
         {"gpt-oss-20b", llama, "f16", 8192, 4, 0, UNIFIED, 12 * 2048UL * (4 * 8192 + 1024), 0},
         {"gpt-oss-20b", llama, "f16", 100, 4, 0, UNIFIED, 24 * 2048UL * 512, 0}, /* 400 cells become 512 */

@@ -675,7 +675,7 @@ TEST(the_formulas_are_told_twice)
  * has real kernels.
  */
 
-enum { TOKENS = 120, MANY = 1500, Q_HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
+enum { TOKENS = 120, MANY = 1500, Q_HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NO_TOKEN = MANY };
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
 static const kvb_group group = {.heads = Q_HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
 static const kvb_arithmetic bf16_sums = {.dot_chain = K, .cell_chain = TOKENS, .sums.rounding = KVB_BF16},
@@ -725,7 +725,7 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, tokens);
     hand_values(&h, hand_model(2, group), 4, &values);
     kvb_oracle *oracle = hand_oracle(&h, &values, &f32, &f32);
-    assert_true(z_with(oracle, &values, &bf16_sums, NOBODY, rows, why, sizeof why) < KVB_FILTER_LIMIT);
+    assert_true(z_with(oracle, &values, &bf16_sums, NO_TOKEN, rows, why, sizeof why) < KVB_FILTER_LIMIT);
     assert_string_equal(why, "");
     assert_true(z_with(oracle, &values, &bf16_sums, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
     print_message("# %s\n", why);

@@ -78,10 +78,10 @@ static void row_compare(const char *where, uint32_t t, uint32_t h, const unsigne
 /* Sets up the reference. false: rows of this dim do not fit; oracle and pool must agree on this. */
 static bool reference_init(const kvb_pool_type *type, uint32_t dim, const float *amax)
 {
-    char why[200], whose[200];
+    char why[200], other[200];
     bool fits = !type->supports || type->supports(type, dim, why, sizeof why);
     for (uint32_t h = 0; h < HEADS; h++)
-        if ((kvb_storage_init(&want.store[h], type->format, dim, amax, HEADS, h, whose, sizeof whose) == 0) != fits)
+        if ((kvb_storage_init(&want.store[h], type->format, dim, amax, HEADS, h, other, sizeof other) == 0) != fits)
             fail_msg("%s, dim %u: the pool says %s, the oracle does not", type->name, dim, fits ? "yes" : why);
     for (int p = 0; fits && p < KVB_PARTS; p++)
         want.bytes[p] = kvb_codec_bytes(want.store[0].codec, dim, p);

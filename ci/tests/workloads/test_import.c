@@ -77,7 +77,7 @@ static const good goods[] = {
      REQUEST(0, 1024, 512, "1,2") REQUEST(0, 1024, 1024, "1,2"),
      PREFILL(0, 0, 2) STEP("2", "0") RM(0) PREFILL(0, 0, 2) STEP("2", "0") STEP("3", "0") RM(0),
      {4, 0}},
-    {"who leaves makes room while the others decode on",
+    {"a request that ends makes room while the others decode on",
      &kvb_import_azure,
      3,
      10,
