@@ -39,9 +39,9 @@ for way in 'batch:p->n_tok == 1' 'threads:p->deterministic ? 0 : x->team->n > 1'
     holds "  by name" "mine gives other bits: ${way%%:*}, by" "$err"
 done
 
-# Single calls of the example scan kernel, with rounding that depends on a condition.
+# Single calls of the example scan kernel, with rounding that depends on a condition, or a factor in its place.
 scans() { # CONDITION OPTION…
-    sed "s|team, part, &copy);|&\n    const kvb_scan_problem *p = \&args->problem;\n    *(float *)args->out *= ($1) \&\& p->n_tok ? 1 + 0x1p-23f : 1;|" \
+    sed "s|team, part, &copy);|&\n    const kvb_scan_problem *p = \&args->problem;\n    *(float *)args->out *= ($1) \&\& p->n_tok ? ${factor:-1 + 0x1p-23f} : 1;|" \
         kernels/example-plugin/running.c >"$TMPDIR/mine/running.c"
     gcc -std=c11 -O2 -ffp-contract=off -fPIC -shared -Ikernels "$TMPDIR/mine/running.c" -o "$TMPDIR/mine/running.so" -lm &&
         "$KVBENCH" run --check --suite calls --set calls=80 --plugin "$TMPDIR/mine/running.so" --kernel running -o "$TMPDIR/running.jsonl" "${@:2}"
@@ -95,6 +95,21 @@ ok "  and no other" calls wrong --call head_dim=128
 ok "one that crashes at 3 KV heads builds" kernel crash 's|float \*out = |if (p->n_kv_heads == 3) *(volatile int *)0 = 0; float *out = |'
 expect_exit 1 "  and is found" calls crash
 holds "  too" '^crash calls/none/any/mine/1/double: kv_heads=3: write at byte 0 of NULL'
+
+# Wrong where they are called twice with the same q, or only because they read what is hidden.
+twice='static float last; const bool twice = last == \1[0]; last = \1[0];'
+ok "one that is wrong when called again builds" kernel twice "s|&x->problem;|& ${twice//'\1'/x->q}|; s|s \\*= p->scale|s *= twice ? 1 : p->scale|"
+ok "  and is right once" calls twice --call head_dim=64
+expect_exit 1 "  but not repeated" calls twice --call order=repeated
+holds "  which is said" ': order=repeated: called again: '
+ok "one that multiplies a hidden row by 0 builds" kernel hidden 's|out\[d\] = 0;|out[d] = 0 * *(const float *)kvb_view_row(\&x->k, 0, 0);|'
+ok "  and is right where it is visible" calls hidden --call head_dim=64
+expect_exit 1 "  but not where it is hidden" calls hidden --call limits=window-8,mask=explicit,cells=63
+holds "  which is said" 'only with NaN in cells that no query sees: ' "$TMPDIR/hidden.jsonl"
+expect_exit 1 "a scan that gives other bits when called again" scans "({ ${twice//'\1'/args->q} twice \&\& args->team->n == 1; })" --call order=repeated
+holds "  is wrong by its contract" ': order=repeated: called again, it gives other bits'
+factor=2 expect_exit 1 "a scan that looks at a hidden slot" scans "isnan(*(float *)args->states.base)" --call from=zero,to=none
+holds "  is, too" 'only with NaN in slots that it must not read: '
 
 expect_exit 2 "an axis that is none" calls right --call softcaps=30
 one_line "  is told in one line"
