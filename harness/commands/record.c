@@ -629,7 +629,8 @@ const kvb_command kvb_command_record = {
     .about =
         "Play scenarios with a small live transformer and write each as a workload: NAME.jsonl (events), "
         "NAME.safetensors (every q, K and V row) and NAME-8x128.jsonl: the same events, with seeded values of 8 KV "
-        "heads of 128 (of another shape: NAME-KVHEADSxDIM; with --model: NAME-MODEL). A recording is the same "
+        "heads of 128 (of another shape: NAME-KVHEADSxDIM, such as the second, cheaper twins of plain-decode and "
+        "batched-multi-seq; with --model: NAME-MODEL). A recording is the same "
         "whatever cache it was made over: the kernel `exact` sums in double, so that the order of cells leaves no "
         "mark.\n\n"
         "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of "

@@ -47,6 +47,7 @@ typedef struct kvb_scenario {
     uint32_t layers;                            /* of seeded weights; 0: as the default model */
     void (*geometry)(kvb_model_config *config); /* further changes of the default model; NULL: none */
     const kvb_group *real;                      /* heads, dims and scale of the seeded twin; NULL: Llama 3 8B's */
+    const kvb_group *small;                     /* those of a second, cheaper twin; NULL: there is none */
     const kvb_group_scan *real_scan;            /* the twin's layer that scans; NULL: none */
     uint32_t full_every;                        /* one layer of so many has no limits; 0: all have limits */
     kvb_group limits;                           /* window, sinks, chunk of the others */
@@ -96,13 +97,14 @@ int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weight
  * weights; there are none if weights->layers is NULL (weights not made yet). */
 void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model);
 
-/* The suffix of the name of a scenario's seeded twin: "-KVHEADSxDIM"; if layers scan "-HEADSxKDIMxVDIM" of these. */
-void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes);
+/* The suffix of the name of a scenario's seeded twin, twin 0 or 1: "-KVHEADSxDIM"; if layers scan "-HEADSxKDIMxVDIM" of
+ * these. false: the scenario has no such twin. */
+bool kvb_live_twin_suffix(const kvb_scenario *scenario, unsigned twin, char *suffix, size_t bytes);
 
 /*
  * Plays a scenario and writes directory/NAME.jsonl with its .safetensors, and its twin NAME-8x128.jsonl, the same
- * events with seeded values at a realistic geometry; with options->twin the twin is NAME-TWIN.jsonl. options->recorder
- * is ignored. 0 or a negative errno.
+ * events with seeded values at a realistic geometry; some have a second, cheaper twin. With options->twin there is one
+ * twin, NAME-TWIN.jsonl. options->recorder is ignored. 0 or a negative errno.
  */
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);

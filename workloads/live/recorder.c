@@ -186,10 +186,17 @@ static const kvb_rope llama_rope = {.known = true, .base = 500000, .dims = 128};
 
 enum { LONG_FILL = 32768, LONG_DECODE = 32 };
 
+/* Heads, dims and scale of twin 0 or 1. NULL: there is no such twin. */
+static const kvb_group *twin_attends(const kvb_scenario *scenario, unsigned twin)
+{
+    const kvb_group *first = scenario->real ? scenario->real : llama.groups;
+    return twin == 0 ? first : twin == 1 ? scenario->small : NULL;
+}
+
 /* The realistic geometry: one layer of each kind that the scenario has. Makes sink logits in `sinks` if its model has
  * them. */
-static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float sinks[MOST_KINDS][KVB_MODEL_WIDTH],
-                           kvb_model *model)
+static void realistic_make(const kvb_scenario *scenario, const kvb_group *attends, uint64_t seed,
+                           float sinks[MOST_KINDS][KVB_MODEL_WIDTH], kvb_model *model)
 {
     kvb_scenario two = *scenario;
     two.full_every = scenario->full_every ? MOST_KINDS : 0;
@@ -205,7 +212,7 @@ static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float si
             continue;
         }
         kvb_group *group = &model->groups[g], limits = *group;
-        *group = scenario->real ? *scenario->real : llama.groups[0];
+        *group = *attends;
         group->rope = (scenario->needs & KVB_CACHE_SHIFT) ? llama_rope : (kvb_rope){.known = false};
         group->window = limits.window;
         group->sinks = limits.sinks;
@@ -233,14 +240,15 @@ static void twin_make(const kvb_model *layers, bool moves, kvb_model *model)
     }
 }
 
-void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes)
+bool kvb_live_twin_suffix(const kvb_scenario *scenario, unsigned twin, char *suffix, size_t bytes)
 {
-    const kvb_group *real = scenario->real ? scenario->real : llama.groups;
+    const kvb_group *attends = twin_attends(scenario, twin);
     const kvb_group_scan *scan = scenario->real_scan;
-    if (!scan)
-        snprintf(suffix, bytes, "-%ux%u", real->kv_heads, real->k_dim);
-    else
+    if (attends && !scan)
+        snprintf(suffix, bytes, "-%ux%u", attends->kv_heads, attends->k_dim);
+    else if (attends)
         snprintf(suffix, bytes, "-%ux%ux%u", scan->heads, scan->d_k, scan->d_v);
+    return attends;
 }
 
 /* The header of a trace with another model and seeded values. */
@@ -255,31 +263,38 @@ static kvb_trace_header seeded(const char *name, const char *source, const char 
                               .seed = options->seed};
 }
 
+/* Writes the events with seeded values of another model, as NAME and the suffix. */
+static int twin_save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
+                     const char *directory, const char *suffix, const kvb_model *model, char *why, size_t why_bytes)
+{
+    char name[192], source[256];
+    snprintf(name, sizeof name, "%s%s", scenario->name, suffix);
+    snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
+    bool with_tok = false; /* only prompts that a cache may find need ids */
+    for (size_t i = 0; i < recorder->n_events; i++)
+        with_tok = with_tok || recorder->events[i].reuse;
+    const kvb_trace_header twin = seeded(name, source, scenario->note, model, options);
+    return save_events(recorder, directory, &twin, with_tok, why, why_bytes);
+}
+
 static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
                 const char *directory, char *why, size_t why_bytes)
 {
     const kvb_trace_header header = {
         .name = borrow(scenario->name), .source = borrow(scenario->summary), .note = borrow(scenario->note)};
     int err = kvb_recorder_save(recorder, directory, &header, why, why_bytes);
-    if (err)
-        return err;
-    char name[192], source[256], suffix[96];
+    char suffix[96];
     kvb_model model;
     float sinks[MOST_KINDS][KVB_MODEL_WIDTH];
-    if (options->twin) {
-        snprintf(suffix, sizeof suffix, "-%s", options->twin_name);
-        twin_make(options->twin, scenario->needs & KVB_CACHE_SHIFT, &model);
-    } else {
-        kvb_live_twin_suffix(scenario, suffix, sizeof suffix);
-        realistic_make(scenario, options->seed, sinks, &model);
+    for (unsigned i = 0; !err && !options->twin && kvb_live_twin_suffix(scenario, i, suffix, sizeof suffix); i++) {
+        realistic_make(scenario, twin_attends(scenario, i), options->seed, sinks, &model);
+        err = twin_save(scenario, recorder, options, directory, suffix, &model, why, why_bytes);
     }
-    snprintf(name, sizeof name, "%s%s", scenario->name, suffix);
-    snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
-    bool with_tok = false; /* only prompts that a cache may find need ids */
-    for (size_t i = 0; i < recorder->n_events; i++)
-        with_tok = with_tok || recorder->events[i].reuse;
-    const kvb_trace_header twin = seeded(name, source, scenario->note, &model, options);
-    return save_events(recorder, directory, &twin, with_tok, why, why_bytes);
+    if (err || !options->twin)
+        return err;
+    snprintf(suffix, sizeof suffix, "-%s", options->twin_name);
+    twin_make(options->twin, scenario->needs & KVB_CACHE_SHIFT, &model);
+    return twin_save(scenario, recorder, options, directory, suffix, &model, why, why_bytes);
 }
 
 /* Compares the generated tokens with plain greedy decoding: 0, or -EPROTO if they differ. */

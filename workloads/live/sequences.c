@@ -5,6 +5,10 @@
 
 #include "workloads/live/scenario.h"
 
+/* A quarter of Llama 3 8B's heads, as one rank of four has them. The quick suite runs twins of this shape in every format. */
+static const kvb_group llama_rank = {
+    .heads = 8, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845};
+
 /* plain-decode: one sequence; prefill, a second prompt part in chunks, decode. */
 
 enum { FIRST_PART = 48, SECOND_PART = 80, CHUNK = 16, DECODE = 64 };
@@ -22,7 +26,7 @@ void kvb_play_plain_decode(kvb_scene *scene)
 
 KVB_SCENARIO(plain_decode, .name = "plain-decode",
              .summary = "live model: prefill of 48, five chunks of 16, 64 decode steps", .cache = "contiguous",
-             .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
+             .small = &llama_rank, .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
 
 /*
  * batched-multi-seq: 8 sequences as a server with continuous batching runs them. Each step decodes all that are
@@ -126,7 +130,8 @@ static void play(kvb_scene *scene)
 
 KVB_SCENARIO(batched_multi_seq, .name = "batched-multi-seq",
              .summary = "live model: 8 sequences batched, admissions, chunked prefill beside decode, departures",
-             .cache = "seq", .needs = KVB_CACHE_SEQ, .capacity = 512, .seq_capacity = 128, .max_seqs = 8, .play = play);
+             .cache = "seq", .needs = KVB_CACHE_SEQ, .small = &llama_rank, .capacity = 512, .seq_capacity = 128,
+             .max_seqs = 8, .play = play);
 
 /*
  * agent-fork: an agent tries six continuations of one trunk, branches again from the middle of one, takes

@@ -9,7 +9,7 @@ ok "the quick suite passes" "$KVBENCH" run --suite quick --check --set oracle-pa
 holds "  and says so" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 holds "  and what it leaves out" '^every pair of history, shape, cache, pool and kernel; [0-9]+ more combinations could run \(--product\)'
 # Unbound: tests that run beside this one are bound to the first core.
-ok "a part of it, timed" "$KVBENCH" run --suite quick --product --kernel flash --kernel scan --workload plain-decode-8x128 --workload sink-window --workload eagle-tree \
+ok "a part of it, timed" "$KVBENCH" run --suite quick --product --kernel flash --kernel scan --workload plain-decode-2x128 --workload sink-window --workload eagle-tree \
     --workload hybrid-decode --workload state-fork --pool f32 --pool f16 --pool q4_0 --set sample-ms=1 --set no-null --set no-machine \
     --set oversubscribe --set oracle-pairs="$ORACLE_PAIRS" -o "$timed"
 holds "  passes" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
@@ -46,7 +46,7 @@ witnessed = {history(r) for r in passed if r["kernel"] == "witness"}
 # rows of narrow-rows are too short for tags
 assert witnessed == {history(r) for r in passed if "scan" not in r["kernel"] and r["workload"] != "narrow-rows"}, "a history that nobody watched over a cache"
 assert 2 * len([r for r in passed if r["kernel"] == "witness"]) < len(passed)
-assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-8x128", "batched-multi-seq-8x128@grid"}}
+assert covered("workload") == {(w,) for w in small | hybrids | {"plain-decode-2x128", "batched-multi-seq-2x128@grid"}}
 assert covered("cache", "kernel") == product(caches, kernels) - {("window", "flash-int8")} | product(caches - {"window"}, {"scan", "scan-reference"}) # windows are in f32, f16, bf16 here
 # every listed format by every kernel that can, and over every cache but window, which needs one of the small workloads
 listed = {p["name"] for p in json.loads(subprocess.check_output([sys.argv[2], "list", "pools", "--format", "json"])) if p["bits"]}
@@ -95,13 +95,13 @@ for r in timed:
 # a format's cost is reported apart, and falls with its bits
 cost = {(r["workload"], r["pool_k"]): r["error"]["format"]["rel_l2"] for r in timed
         if r["rho"] is not None and r["pool_k"] == r["pool_v"]}
-of_workload = [cost["plain-decode-8x128", name] for name in ("f32", "f16", "q4_0")]
+of_workload = [cost["plain-decode-2x128", name] for name in ("f32", "f16", "q4_0")]
 assert of_workload == sorted(set(of_workload)), of_workload
 assert {c for (_, name), c in cost.items() if name == "f32"} == {0}
 PY
 
 # ---- judged alone: the product, one at a time and several at once; pairs of it
-check=("$KVBENCH" run --suite quick --workload plain-decode --workload 'plain-decode-8*' --workload agent-fork --pool f32 --pool int8 --pool nvfp4
+check=("$KVBENCH" run --suite quick --workload plain-decode --workload 'plain-decode-2*' --workload agent-fork --pool f32 --pool int8 --pool nvfp4
     --set oracle-pairs="$ORACLE_PAIRS" --check)
 for cache in slab contiguous seq tree; do check+=(--cache "$cache"); done
 ok "--check judges without timing" "${check[@]}" --product --jobs 1 -o "$TMPDIR/one.jsonl"
