@@ -536,15 +536,14 @@ void kvb_codec_decode(const kvb_codec *codec, const unsigned char *const part[KV
     const bool adds = codec->zeros || kvb_elem_is_block(codec->elem); /* then a product of -0 becomes 0 */
     const double head = codec->head_scale ? (double)head_scale : 1;
     const uint32_t groups = groups_of(codec, dim), each = groups ? dim / groups : dim;
-    double scale = 1, zero = 0;
-    for (uint32_t c = 0; c < dim; c++) {
-        if (groups && c % each == 0) {
-            scale = number_get(codec, part, KVB_SCALES, c / each);
-            zero = codec->zeros ? number_get(codec, part, KVB_ZEROS, c / each) : 0;
+    for (uint32_t g = 0, c = 0; c < dim; g++) {
+        const double scale = groups ? number_get(codec, part, KVB_SCALES, g) : 1;
+        const double zero = codec->zeros ? number_get(codec, part, KVB_ZEROS, g) : 0;
+        for (const uint32_t end = c + each; c < end; c++) {
+            const double product = value_of(codec, code_get(codec, part[KVB_CODES], c)) * scale * head;
+            row[c] = adds ? product + zero : product;
+            size[c] = fabs(product) + fabs(zero);
         }
-        const double product = value_of(codec, code_get(codec, part[KVB_CODES], c)) * scale * head;
-        row[c] = adds ? product + zero : product;
-        size[c] = fabs(product) + fabs(zero);
     }
 }
 

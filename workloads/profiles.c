@@ -43,11 +43,25 @@ struct kvb_profile_row {
 
 void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
 {
-    for (uint32_t c = 0; c < n; c += 2) { /* one draw gives two numbers */
-        uint64_t bits = kvb_rng_bits(key, c / 2);
-        row[c] = (float)(factor * kvb_rng_normal((uint32_t)bits));
-        if (c + 1 < n)
-            row[c + 1] = (float)(factor * kvb_rng_normal((uint32_t)(bits >> 32)));
+    enum { LOT = 64 };
+    uint32_t bits[LOT], others[LOT];
+    for (uint32_t first = 0; first < n; first += LOT) {
+        const uint32_t lot = n - first < LOT ? n - first : LOT;
+        float *to = row + first;
+        uint32_t n_others = 0;
+        for (uint32_t c = 0; c < lot; c += 2) { /* one draw gives two numbers */
+            const uint64_t both = kvb_rng_bits(key, (first + c) / 2);
+            bits[c] = (uint32_t)both;
+            bits[c + 1] = (uint32_t)(both >> 32);
+        }
+        for (uint32_t c = 0; c < lot; c++) /* in vectors */
+            to[c] = (float)(factor * kvb_rng_middle(bits[c]));
+        for (uint32_t c = 0; c < lot; c++) { /* without branches, which no CPU could predict */
+            others[n_others] = c;
+            n_others += !kvb_rng_is_middle(bits[c]);
+        }
+        for (uint32_t i = 0; i < n_others; i++)
+            to[others[i]] = (float)(factor * kvb_rng_normal(bits[others[i]]));
     }
 }
 
