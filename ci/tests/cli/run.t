@@ -160,7 +160,7 @@ ok "a trace of 4096 sequences" python3 - "$TMPDIR/many.jsonl" <<'PY'
 import json, random, sys
 group = {"layers": [0], "heads": 2, "kv_heads": 1, "k_dim": 16, "v_dim": 16}
 lines = [{"kvbench_trace": 2, "name": "many", "source": "test", "values": {"profile": "llama", "seed": 1},
-          "model": {"kv_cache.schema_version": 2, "kv_cache.layers": 2, "groups": [group, group | {"layers": [1], "window": 3}]}}]
+          "model": {"kv_cache.schema_version": 2, "kv_cache.layers": 2, "groups": [group, group | {"layers": [1], "window": 2}]}}]
 length = {}
 def step(ids):
     lines.append({"step": {"pos": [length.get(s, 0) for s in ids], "seq": ids}})
@@ -172,7 +172,7 @@ step(ids[:4000])
 for s in ids[4000:]:
     lines.append({"seq_cp": {"src": ids[0], "dst": s}})
     length[s] = length[ids[0]]
-for _ in range(3):
+for _ in range(2): # then the window has passed over tokens of every sequence
     step(ids)
 for s in ids[::9]:
     lines.append({"seq_rm": {"seq": s}})
