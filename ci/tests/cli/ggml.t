@@ -82,15 +82,16 @@ else
     holds "  with its version and CPU backend" '^kernel,ggml,,ggml,"?yes: ggml [0-9.]+ \([0-9a-f]+\), libggml-cpu-[a-z0-9]+\.so'
     formats=(f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl)
     mapfile -t pools < <(printf -- '--pool\n%s\n' "${formats[@]}")
-    met=() # each kind of step and of group once; recompute attends whole histories, in which its threads wait for one another
+    met=() # each kind of step and of group once
     for name in slab contiguous seq window paged paged-prefix shared-prefix tree; do
         met+=(--cache "$name")
     done
     for name in plain-decode-8x128 batched-multi-seq agent-fork eagle-tree sink-window gpt-oss-like mla-decode shared-prompt; do
         met+=(--workload "$name")
     done
+    # One thread: where cores are busy, ggml's threads spin for most of the time until all of them have had a core.
     ok "workloads of the quick suite pass over all that its kernels read in place" "${ggml[@]}" --suite quick "${met[@]}" "${pools[@]}" \
-        --set oracle-pairs=20000 --set no-staging -o "$TMPDIR/ggml.jsonl"
+        --threads 1 --set oracle-pairs=20000 --set no-staging -o "$TMPDIR/ggml.jsonl"
     for format in "${formats[@]}"; do
         holds "  $format" "\"pool_k\": \"$format\", \"pool_v\": \"$format\", \"kernel\": \"ggml\".*\"status\": \"pass\".*\"rho\": [0-9.e-]+,.*\"rule\": \"nmse\"" "$TMPDIR/ggml.jsonl"
     done
@@ -119,7 +120,8 @@ else
         kill $bench
         wait $bench 2>/dev/null
     fi
-    ok "in memory that others have used, too" "${ggml[@]}" --set no-guard --workload agent-fork --cache paged --pool f16
+    ok "in memory that others have used, too, on two threads" "${ggml[@]}" --set no-guard --workload agent-fork --cache paged --pool f16 \
+        --threads 2 --set oversubscribe
     expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
         --workload batched-multi-seq --cache seq --pool f16
     holds "  and finds" 'only with hidden cells poisoned: the kernel reads'
