@@ -8,18 +8,18 @@
 sweep() {
     "$KVBENCH" bench --seconds 0.01 "$@"
 }
-ok "kernels beside the limit" sweep --context 256,1k --kv f16,q4_0 --threads 1
+ok "kernels beside the limit" sweep --context 64,1k --kv f16,q4_0 --threads 1
 holds "  what is measured" '^decode: a token of one sequence$'
 holds "  its shape" '^8 KV heads x 128, 4 query heads each, 1 thread$'
 holds "  kernels are columns" '^  context  format +flash .* reference *$'
 time='([0-9.]+[nums]|noisy )' # the share may be withheld where the time is not
-holds "  rows are contexts and formats" "^      256  f16 +$time"
+holds "  rows are contexts and formats" "^       64  f16 +$time"
 holds "  rows of the longer context, too" "^       1k  q4_0 +$time"
 holds "  the limits" 'reading the rows at [0-9.]+(e[+-]?[0-9]+)? GB/s'
 lacks "  nothing wrong" 'WRONG'
-[ "$(wc -L <"$out")" -le 100 ] && [ "$(grep -E '^ +(256|1k|context) ' "$out" | wc -L)" -le 80 ]
+[ "$(wc -L <"$out")" -le 100 ] && [ "$(grep -E '^ +(64|1k|context) ' "$out" | wc -L)" -le 80 ]
 report $? "  the table has 80 columns"
-[ "$(grep -cE '^ +(256|1k) ' "$out")" -ge 4 ]
+[ "$(grep -cE '^ +(64|1k) ' "$out")" -ge 4 ]
 report $? "  a row for each pair"
 
 ok "batches, heads and threads are blocks of their own" sweep --context 64 --batch 1,3 --heads 2/4,1/1 --head-dim 64 --threads 1 \
@@ -29,13 +29,13 @@ holds "  one sequence over another" '^decode,decode-1x64-g1-64,64,1,1,q8_0,q4_0,
 [ "$(grep -c ',flash,pass,' "$out")" -eq 4 ]
 report $? "  each with each"
 
-ok "every scene" sweep --scene all --context 128 --kv q8_0 --threads 1 --kernel flash --format json
+ok "every scene" sweep --scene all --context 64 --kv q8_0 --threads 1 --kernel flash --format json
 cp "$out" "$TMPDIR/bench.json"
 ok "  is told" python3 -c 'import json, sys
 rows = json.load(open(sys.argv[1]))
 assert [r["scene"] for r in rows] == "decode batch fork verify chunk prefill latent window mha mqa".split() + ["state"] * 16, rows
 assert all(r["status"] == "pass" and r["rho"] < 1 for r in rows), rows
-assert {r["workload"] for r in rows} > {"state-mamba2-128-16", "verify-8x128-g4-128", "window-8x128-g4-w1024-128"}, rows' "$TMPDIR/bench.json"
+assert {r["workload"] for r in rows} > {"state-mamba2-128-16", "verify-8x128-g4-64", "window-8x128-g4-w1024-64"}, rows' "$TMPDIR/bench.json"
 
 ok "recurrent states" sweep --scene state --batch 1 --threads 1
 holds "  scan kernels are columns" '^ +state +scan +scan-refer *$'
@@ -81,11 +81,11 @@ expect_exit 1 "  fails" sweep --context 128 --kv f32 --threads 1 --kernel flash 
 holds "  is not timed" '^      128  f32 .* WRONG *$'
 holds "  and is told" '^wrong over f32: out of query 0, head 28, channel [0-9]+ is 0, exact '
 holds "  in records, too" '"kernel": "wrong".*"status": "fail", "reason": "out of query 0' "$TMPDIR/wrong.jsonl"
-ok "a kernel of a plug-in" sweep --context 512 --kv f32,q4_0 --threads 1 --kernel flash --plugin "$BUILD/example-plugin/online.so" --seconds 0.1
+ok "a kernel of a plug-in" sweep --context 64 --kv f32,q4_0 --threads 1 --kernel flash --plugin "$BUILD/example-plugin/online.so" --seconds 0.1
 holds "  is compared with flash in words, or too noisy" '^online takes [0-9.e+]+ times the time of flash\.$|noisy'
 holds "  what it does not read is said" '^-: the kernel does not read these rows itself\.$'
 
-ok "formats" sweep --formats --context 256 --threads 1 --kernel reference --seconds 0.01 -o "$TMPDIR/formats.jsonl"
+ok "formats" sweep --formats --context 64 --threads 1 --kernel reference -o "$TMPDIR/formats.jsonl"
 holds "  have bits, error and best kernel" '^f16 +16 +0\.000[0-9]+ +yes( +reference .*)?$'
 [ "$(awk '$1 == "q4_0" { print $2 }' "$out")" = 4.5 ]
 report $? "  with the share of scales"
