@@ -735,7 +735,7 @@ static void lse_last_bit(const kvb_attend *x)
 
 const kvb_fault kvb_kernel_faults[] = {
     {"key-first", "one key is dropped: the first that a query sees", KVB_CHECK_BOUND,
-     FLASH ", batched-multi-seq seq f16 openblas, agent-fork-8x128 seq q8_0 flash, long-decode contiguous f16 flash "
+     FLASH ", batched-multi-seq seq f16 openblas, agent-fork-8x128 seq q8_0 flash, plain-decode-8x128 seq f16 flash "
            "sampled alone, " INT8 ", " BF16,
      .by = 0, KVB_IN(kernel, .sight = see_one_less)},
     {"key-middle", "one key is dropped: the middle one", KVB_CHECK_BOUND,
@@ -887,9 +887,9 @@ const kvb_fault kvb_kernel_faults[] = {
      KVB_IN(kernel, .every = 30, .at = 20, .after = nan_elsewhere)},
     {"out-stale-elsewhere", "in one call of thirty a row is that of the call before, which no sample may hold",
      KVB_CHECK_OPINION, "plain-decode-8x128 seq f16 flash sampled", .by = 30, KVB_IN(kernel, .after = stale_elsewhere)},
-    {"out-nan-unjudged", "a row is NaN in one call of three, of a workload too large for a second opinion",
-     KVB_CHECK_FINITE, "long-decode contiguous f16 flash sampled alone",
-     KVB_IN(kernel, .every = 3, .at = 2, .after = last_nan)},
+    {"out-nan-unjudged", "a row is NaN in one call of thirty, of a workload too large for a second opinion",
+     KVB_CHECK_FINITE, "plain-decode-8x128 seq f16 flash sampled alone",
+     KVB_IN(kernel, .every = 30, .at = 20, .after = nan_elsewhere)},
     {"tail-read-behind-front", "V rows of a tail are read as far behind their cells as the front is long",
      KVB_CHECK_CRASH, "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash",
      KVB_IN(kernel, .v = tail_behind_front)},
