@@ -29,7 +29,11 @@ const char *kvb_point_word(const kvb_space *space, const kvb_point *point, uint3
 
 double kvb_point_number(const kvb_space *space, const kvb_point *point, uint32_t axis)
 {
-    return strtod(kvb_point_word(space, point, axis), NULL);
+    const char *word = kvb_point_word(space, point, axis), *end = word;
+    double whole = 0;
+    for (; *end >= '0' && *end <= '9'; end++) /* asked for each point that is tried: faster than strtod() */
+        whole = 10 * whole + (*end - '0');
+    return *end ? strtod(word, NULL) : whole;
 }
 
 void kvb_point_text(const kvb_space *space, const kvb_point *point, char text[KVB_CALL_TEXT])
