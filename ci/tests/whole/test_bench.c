@@ -428,7 +428,7 @@ TEST(test_scenes_are_right)
             group.window = 48;
         for (int format = 0; format < 2; format++) {
             kvb_bench_row row;
-            assert_true(kvb_bench_row_make(kind, &group, format ? "q8_0" : "f16", NULL, 128, kind->batch, 2, &row));
+            assert_true(kvb_bench_row_make(kind, &group, format ? "q8_0" : "f16", NULL, 64, kind->batch, 2, &row));
             assert_int_equal(kvb_bench_row_measure(&sweep, &two, &row), 0);
             for (uint32_t k = 0; k < 4; k++) {
                 const kvb_result *r = &sweep.results.at[row.first + k];
@@ -515,7 +515,7 @@ TEST(test_scans_are_judged)
         kvb_bench_scanner_add(&run, &kvb_kernel_scan);
         kvb_bench_scanner_add(&run, &kvb_kernel_scan_reference);
         kvb_bench_scanner_add(&run, &wrong);
-        assert_int_equal(kvb_bench_scan_measure(&run, &two, 40, 0.001), 0);
+        assert_int_equal(kvb_bench_scan_measure(&run, &two, 24, 0.001), 0);
         for (uint32_t k = 0; k < 2; k++)
             if (run.of[k].wrong || run.of[k].turns < KVB_BENCH_TURNS_MIN || !run.of[k].rows)
                 fail_msg("%s, %s: %s", w->name, run.of[k].kernel->name, run.of[k].finding);
