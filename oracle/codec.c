@@ -405,7 +405,8 @@ static void bits_put(unsigned char *codes, uint32_t bits, uint32_t i, uint32_t c
     const unsigned shift = at % 8, mask = ((1u << bits % 32) - 1) << shift, placed = code << shift;
     codes += at / 8;
     if (bits >= 8) {
-        memcpy(codes, &code, bits / 8);
+        for (uint32_t b = 0; b < bits / 8; b++)
+            codes[b] = (unsigned char)(code >> 8 * b);
         return;
     }
     codes[0] = (unsigned char)((codes[0] & ~mask) | (placed & mask));
@@ -417,9 +418,10 @@ static uint32_t bits_get(const unsigned char *codes, uint32_t bits, uint32_t i)
 {
     const size_t at = (size_t)i * bits;
     const unsigned shift = at % 8;
-    uint32_t code = 0;
     codes += at / 8;
-    memcpy(&code, codes, bits >= 8 ? bits / 8 : shift + bits > 8 ? 2 : 1);
+    uint32_t code = codes[0];
+    for (uint32_t b = 1; b < (shift + bits + 7) / 8; b++)
+        code |= (uint32_t)codes[b] << 8 * b;
     return bits >= 8 ? code : code >> shift & ((1u << bits) - 1);
 }
 

@@ -146,7 +146,8 @@ void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32
     if (!codec)
         return;
     uint32_t dim = store->dim, block = codec->block, residual = store->format->residual_blocks;
-    uint32_t n_blocks = n / block + (n % block > 0), closed = n_blocks > residual ? n_blocks - residual : 0;
+    uint32_t n_blocks = n / block + (n % block > 0);
+    uint32_t closed = codec->elem == KVB_F32 || n_blocks < residual ? 0 : n_blocks - residual; /* f32: as they are */
     float *turned = scratch;
     for (uint32_t b = 0; b < n_blocks; b++) {
         uint32_t first = b * block, held = n - first < block ? n - first : block;
