@@ -241,17 +241,21 @@ static bool is_listed(const char *list, const char *what)
     return false;
 }
 
+/* The way of this name; KVB_SAME_KINDS: none. */
+static uint32_t way_find(const char *name)
+{
+    uint32_t way = 0;
+    while (way < KVB_SAME_KINDS && strcmp(name, kvb_same_names[way]))
+        way++;
+    return way;
+}
+
 /* Knob require-invariant: does each kernel give the same bits in these ways? An exit code. */
 static int invariant_require(const run *r)
 {
     for (size_t k = 0; k < r->knobs.require_invariant.n; k++) {
         const char *way = r->knobs.require_invariant.at[k];
-        uint32_t kind = 0;
-        while (kind < KVB_SAME_KINDS && strcmp(way, kvb_same_names[kind]))
-            kind++;
-        if (kind == KVB_SAME_KINDS)
-            return kvb_unknown("run", "--set require-invariant: unknown way", way,
-                               "batch, steps, threads, pages, alignment, again");
+        const uint32_t kind = way_find(way);
         for (size_t i = 0; i < r->results.n; i++) {
             const kvb_result *result = &r->results.at[i];
             if (!result->axes.calls || result->same.by[kind] == 0)
@@ -682,6 +686,10 @@ static int options_check(run *r)
     r->setting.logits.softcap = (float)softcap;
     if (!kvb_cache_state_parse(r->knobs.cache_state_name, &r->knobs.cache_state))
         return kvb_unknown("run", "--set cache-state: unknown state", r->knobs.cache_state_name, "natural, hot, cold");
+    for (size_t k = 0; k < r->knobs.require_invariant.n; k++)
+        if (way_find(r->knobs.require_invariant.at[k]) == KVB_SAME_KINDS)
+            return kvb_unknown("run", "--set require-invariant: unknown way", r->knobs.require_invariant.at[k],
+                               "batch, steps, threads, pages, alignment, again");
     if (r->resume && !r->output)
         return kvb_refuse("--resume needs -o F.jsonl: the file to complete");
     if (r->resume && r->knobs.timeline)
