@@ -12,7 +12,7 @@
  * over every cache. The files in workloads/recorded are what the recorder writes today. */
 
 /* Records with weights of the scenario's own geometry, like the files in workloads/recorded. */
-static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, const char *directory)
+static kvb_live_outcome recorded(const kvb_scenario *scenario, const kvb_cache_type *cache, const char *directory)
 {
     kvb_live_options options = options_of(NULL, cache);
     kvb_live_outcome outcome;
@@ -20,6 +20,12 @@ static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, co
     options.kernel = &kvb_live_kernel_exact;
     if (kvb_live_record(scenario, &options, directory, &outcome, why, sizeof why))
         fail_msg("%s", why);
+    return outcome;
+}
+
+static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, const char *directory)
+{
+    kvb_live_outcome outcome = recorded(scenario, cache, directory);
     kvb_live_outcome_free(&outcome);
 }
 
@@ -46,16 +52,18 @@ static bool same_twins(const char *one, const char *other, const kvb_scenario *s
     return same;
 }
 
+/* The right recording and tokens come from recompute, which reads no cached rows; from slab or seq, if the scenario needs
+ * rows that are kept. With the reference kernel, over every cache, the model has the same tokens. */
 TEST(test_recordings_do_not_depend_on_the_cache)
 {
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
     const char *own = tests_folder(), *other = tests_folder();
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s,
-               kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute
-               : kvb_scenario_fits(*s, &kvb_cache_slab)    ? &kvb_cache_slab
-                                                           : &kvb_cache_seq,
-               own);
+        const kvb_cache_type *base = kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute
+                                     : kvb_scenario_fits(*s, &kvb_cache_slab)    ? &kvb_cache_slab
+                                                                                 : &kvb_cache_seq;
+        kvb_live_outcome truth = recorded(*s, base, own);
+        uint32_t others = 0;
         for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
             if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
                 continue;
@@ -65,7 +73,17 @@ TEST(test_recordings_do_not_depend_on_the_cache)
                     fail_msg("%s%s differs over %s", (*s)->name, suffixes[i], (*cache)->name);
             if (!same_twins(own, other, *s))
                 fail_msg("a twin of %s differs over %s", (*s)->name, (*cache)->name);
+
+            const kvb_live_options options = options_of(NULL, *cache);
+            kvb_live_outcome said = play(*s, &options);
+            if (!says_the_same(&said, &truth))
+                fail_msg("%s over %s does not say what it says over %s", (*s)->name, (*cache)->name, base->name);
+            kvb_live_outcome_free(&said);
+            others += *cache != base;
         }
+        print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
+        assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* only seq can divide */
+        kvb_live_outcome_free(&truth);
     }
 }
 
@@ -443,35 +461,7 @@ TEST(test_tensors_that_are_refused)
     assert_contains(why, "config.json");
 }
 
-/* Shows: no cache changes the model's tokens, and speculative decoding gives the tokens of plain greedy decoding. */
-
-/* Each scenario runs with weights of its own geometry. The right tokens come from recompute, which reads no cached
- * rows; from seq, if the scenario needs rows that are kept. */
-TEST(test_every_cache_says_the_same)
-{
-    for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        const kvb_cache_type *base =
-            kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute : &kvb_cache_seq;
-        kvb_live_options options = options_of(NULL, base);
-        options.kernel = &kvb_live_kernel_exact; /* traces are recorded with it */
-        kvb_live_outcome truth = play(*s, &options);
-        options.kernel = &kvb_kernel_reference;
-        uint32_t others = 0;
-        for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
-            if (*cache == base || !kvb_scenario_fits(*s, *cache))
-                continue;
-            options.cache = *cache;
-            kvb_live_outcome said = play(*s, &options);
-            if (!says_the_same(&said, &truth))
-                fail_msg("%s over %s does not say what it says over %s", (*s)->name, (*cache)->name, base->name);
-            kvb_live_outcome_free(&said);
-            others++;
-        }
-        print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
-        assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* only seq can divide */
-        kvb_live_outcome_free(&truth);
-    }
-}
+/* Shows: speculative decoding gives the tokens of plain greedy decoding. */
 
 TEST(test_eagle_says_what_greedy_says)
 {
