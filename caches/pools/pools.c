@@ -463,8 +463,8 @@ static void rows_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const flo
     uint32_t heads = r->lanes.options.n_kv_heads, dim = r->lanes.options.dim;
 
     assert(start <= r->lanes.usable && n <= r->lanes.usable - start);
-    for (uint32_t h = 0; h < heads; h++)
-        for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) /* src is read in its own order, not one row of each page of memory */
+        for (uint32_t h = 0; h < heads; h++)
             row_write(r, h, start + i, src + ((size_t)i * heads + h) * dim);
 }
 
