@@ -118,16 +118,38 @@ static inline float tile_add(float a, float b)
     return tile_flush(x + y, (double)x + (double)y);
 }
 
-/* TDPBF16PS, as the SDM's pseudo code has it: two sums of fused multiply-adds, of even and of odd elements, from 0 on. */
-static inline void tile_dot_bf16_emulated(tile_register *c, const tile_register *a, const tile_register *b)
+/* Adds x[i % 2] * y[i] to sum[i], and flushes. */
+static inline void tile_pairs_add(const float x[2], const float y[TILE_BYTES / 2], float sum[TILE_BYTES / 2])
 {
+    float next[TILE_BYTES / 2];
+    uint32_t bits[TILE_BYTES / 2], small = 0; /* is a result above 0, and not above the least normal number? */
+
+    for (uint32_t n = 0; n < TILE_BYTES / 4; n++) {
+        next[2 * n] = fmaf(x[0], y[2 * n], sum[2 * n]);
+        next[2 * n + 1] = fmaf(x[1], y[2 * n + 1], sum[2 * n + 1]);
+    }
+    memcpy(bits, next, sizeof bits);
+    for (uint32_t i = 0; i < TILE_BYTES / 2; i++)
+        small |= (bits[i] & 0x7fffffffu) - 1 < 0x00800000u;
+    for (uint32_t i = 0; small && i < TILE_BYTES / 2; i++)
+        next[i] = tile_flush(next[i], (double)x[i % 2] * (double)y[i] + (double)sum[i]);
+    memcpy(sum, next, sizeof next);
+}
+
+/* TDPBF16PS, as the SDM's pseudo code has it: two sums of fused multiply-adds, of even and of odd elements, from 0 on. */
+static __attribute__((noinline, unused)) void tile_dot_bf16_emulated(tile_register *c, const tile_register *a,
+                                                                     const tile_register *b)
+{
+    float x[TILE_ROWS_MAX][TILE_BYTES / 2], y[TILE_BYTES / 4][TILE_BYTES / 2];
+    for (uint32_t k = 0; k < TILE_BYTES / 4; k++)
+        for (uint32_t i = 0; i < TILE_BYTES / 2; i++) {
+            x[k][i] = tile_bf16(a->bf16[k][i]);
+            y[k][i] = tile_bf16(b->bf16[k][i]);
+        }
     for (uint32_t m = 0; m < TILE_ROWS_MAX; m++) {
         float sum[TILE_BYTES / 2] = {0};
         for (uint32_t k = 0; k < TILE_BYTES / 4; k++)
-            for (uint32_t i = 0; i < TILE_BYTES / 2; i++) {
-                const float x = tile_bf16(a->bf16[m][2 * k + i % 2]), y = tile_bf16(b->bf16[k][i]);
-                sum[i] = tile_flush(fmaf(x, y, sum[i]), (double)x * (double)y + (double)sum[i]);
-            }
+            tile_pairs_add(&x[m][2 * k], y[k], sum);
         for (uint32_t n = 0; n < TILE_BYTES / 4; n++)
             c->f32[m][n] = tile_add(c->f32[m][n], tile_add(sum[2 * n], sum[2 * n + 1]));
     }
@@ -137,9 +159,13 @@ static inline void tile_dot_bf16_emulated(tile_register *c, const tile_register 
 static inline void tile_dot_i8_emulated(tile_register *c, const tile_register *a, const tile_register *b)
 {
     for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
-        for (uint32_t k = 0; k < TILE_BYTES / 4; k++)
-            for (uint32_t i = 0; i < TILE_BYTES; i++)
-                c->u32[m][i / 4] += (uint32_t)((int8_t)a->row[m][4 * k + i % 4] * b->row[k][i]);
+        for (uint32_t k = 0; k < TILE_BYTES / 4; k++) {
+            const int8_t *x = (const int8_t *)&a->row[m][4 * k];
+            const uint8_t *y = b->row[k];
+            for (uint32_t n = 0; n < TILE_BYTES / 4; n++)
+                c->u32[m][n] +=
+                    (uint32_t)(x[0] * y[4 * n] + x[1] * y[4 * n + 1] + x[2] * y[4 * n + 2] + x[3] * y[4 * n + 3]);
+        }
 }
 
 #define tile_zero(T)              memset(&tiles[T], 0, sizeof(tile_register))
