@@ -24,6 +24,13 @@ done
 
 small_trace 4 >"$TMPDIR/small.jsonl" # a block and a tail
 
+# Where a level changes all kernels, caches and formats are few: a cache for each form of mask, a format for each kind of loop (every
+# format is judged below).
+few=(--cache contiguous --cache seq --cache window --cache paged --cache shared-prefix --cache tree
+    --pool f32 --pool f16 --pool bf16 --pool e4m3-token --pool int8 --pool kivi4 --pool nvfp4)
+# The reference kernel is plain C: its bits depend on the stored rows alone, so it runs at the levels that have codecs of their own.
+declare -A codecs=([portable]=1 [avx2]=1 [avx512]=1)
+
 began=$SECONDS
 quick=(--check --set no-witness --set oracle-pairs="$ORACLE_PAIRS" ${sanitized:+--timeout 1200})
 recorded=()
@@ -33,11 +40,11 @@ done
 for level in "${here[@]}"; do
     # At the highest level run.t runs the whole suite. Formats are below.
     [ "$level" = "${here[-1]}" ] || expect_exit 0 "the recorded workloads of the quick suite at $level" "$KVBENCH" run \
-        --suite quick "${recorded[@]}" --kernel "${kernels[$level]-flash*}" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
-    # The reference kernel is plain C: its bits depend on the stored rows alone.
+        --suite quick "${recorded[@]}" $([ "${kernels[$level]-}" ] || printf '%s\n' "${few[@]}") \
+        --kernel "${kernels[$level]-flash*}" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
     expect_exit 0 "every format and transform at $level" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
-        --pool '*+had' --pool kivi4 --kernel "${kernels[$level]-flash*}" --kernel reference --cpu-mask "$level" "${quick[@]}" \
-        -o "$TMPDIR/rows-$level.jsonl"
+        --pool '*+had' --pool kivi4 --kernel "${kernels[$level]-flash*}" ${codecs[$level]+--kernel reference} --cpu-mask "$level" \
+        "${quick[@]}" -o "$TMPDIR/rows-$level.jsonl"
 done
 echo "# $((SECONDS - began)) s for ${#here[@]} levels"
 
@@ -55,6 +62,9 @@ for level in sys.argv[2:]:
     manifest, records = load("rows-" + level)
     assert manifest["isa"] == level
     rows = {(r["pool_k"], r["pool_v"]): r["out_digest"] for r in records if r["kernel"] == "reference"}
+    if level not in ("portable", "avx2", "avx512"):
+        assert any(r["status"] == "pass" for r in records), level
+        continue
     assert len(rows) >= 40 and all(rows.values()), rows
     first = first or rows
     assert rows == first, [pair for pair in rows if rows[pair] != first[pair]]
