@@ -49,13 +49,18 @@ records "$TMPDIR/t.jsonl" >"$TMPDIR/typed"
 holds "  and are the same for all" '.' "$TMPDIR/typed"
 ok "  on their axes" bash -c '! grep -E -- "set page-cells|--values|set min-chunk|set softcap|set out| f16 (None|-)| f32 (None|-)" "$1"' _ "$TMPDIR/typed"
 holds "  beside others" '--set sinks' "$TMPDIR/typed"
-ok "timed" "${run[@]/--set=pairs/--product}" --kernel flash --set sample-ms=1 --set no-null -o "$TMPDIR/timed.jsonl"
+ok "timed" "$KVBENCH" run --product --workload agent-fork --cache seq --cache paged --pool f16 --kernel flash --set no-machine \
+    --set sample-ms=1 --set no-null -o "$TMPDIR/timed.jsonl"
 ok "  has none" bash -c '! grep -q "\"setting\"" "$1"' _ "$TMPDIR/timed.jsonl"
 
 # Two combinations that differ in more than one thing are not compared: pairs are judged, then kernels are measured over one table.
-ok "pairs, and what is fast" "${run[@]}" --kernel flash -o "$TMPDIR/both.jsonl"
+cat >"$TMPDIR/tiny.json" <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 64, "num_hidden_layers": 1, "intermediate_size": 64, "vocab_size": 128}
+END
+ok "pairs, and what is fast" "${run[@]}" --kernel flash --model "$TMPDIR/tiny.json" -o "$TMPDIR/both.jsonl"
 holds "  say what is right" '^right\?  4 histories, 3 caches, 1 kernel, 3 formats:$'
 holds "  then how fast kernels are" '^ +64k +q4_0 '
+holds "  over the model's rows" '^1 KV head x 64, 1 query head each, '
 holds "  then what to do next" '^next +is my kernel right\? .* check mine.so$'
 ok "  with no time of a pair" python3 - "$TMPDIR/both.jsonl" <<'PY'
 import json, sys
