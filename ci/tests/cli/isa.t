@@ -38,9 +38,11 @@ for name in plain-decode agent-fork eagle-tree sink-window mla-decode gpt-oss-li
     recorded+=(--workload "$name")
 done
 for level in "${here[@]}"; do
+    which=()
+    [ "${kernels[$level]-}" ] || which=("${few[@]}")
     # At the highest level run.t runs the whole suite. Formats are below.
     [ "$level" = "${here[-1]}" ] || expect_exit 0 "the recorded workloads of the quick suite at $level" "$KVBENCH" run \
-        --suite quick "${recorded[@]}" $([ "${kernels[$level]-}" ] || printf '%s\n' "${few[@]}") \
+        --suite quick "${recorded[@]}" "${which[@]}" \
         --kernel "${kernels[$level]-flash*}" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
     expect_exit 0 "every format and transform at $level" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
         --pool '*+had' --pool kivi4 --kernel "${kernels[$level]-flash*}" ${codecs[$level]+--kernel reference} --cpu-mask "$level" \
