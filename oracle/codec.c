@@ -8,7 +8,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 /* ---- floats ---------------------------------------------------------------------------------------------- */
@@ -54,7 +53,7 @@ uint16_t kvb_codec_code(kvb_elem elem, float x)
     return (uint16_t)(sign | (code < most ? code : most));
 }
 
-static double float_value(kvb_elem elem, uint32_t code)
+double kvb_codec_value(kvb_elem elem, uint32_t code)
 {
     float x;
     memcpy(&x, &code, sizeof x);
@@ -72,23 +71,6 @@ static double float_value(kvb_elem elem, uint32_t code)
     if (field == 0)
         return sign * man * kvb_power_of_two(l->min_exp - l->man);
     return sign * (man + (1u << l->man)) * kvb_power_of_two((int)field - 1 + l->min_exp - l->man);
-}
-
-/* The values of all f16: decoding reads a scale and a zero for every element. */
-static double f16_values[1 << 16];
-static pthread_once_t f16_values_once = PTHREAD_ONCE_INIT;
-static void f16_values_make(void)
-{
-    for (uint32_t code = 0; code < 1 << 16; code++)
-        f16_values[code] = float_value(KVB_F16, code);
-}
-
-double kvb_codec_value(kvb_elem elem, uint32_t code)
-{
-    if (elem != KVB_F16)
-        return float_value(elem, code);
-    pthread_once(&f16_values_once, f16_values_make);
-    return f16_values[code];
 }
 
 /* ---- the elements of a group ------------------------------------------------------------------------------ */
