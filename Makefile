@@ -140,8 +140,7 @@ engines: ## install the engines of others: build/engines (npm; without it, tests
 plugins: $(OWN) ## build the plug-ins that call them: build/plugins
 
 check: deps ## install, build, and run every test
-	@ci/engines.sh $(BUILD)/engines || true
-	+@$(SUBMAKE) -Otarget lint clang
+	+@ci/engines.sh $(BUILD)/engines & $(SUBMAKE) -Otarget lint clang; well=$$?; wait; exit $$well
 	+@$(SUBMAKE) test
 
 # What scripts among the tests run.
