@@ -214,7 +214,7 @@ static uint64_t outliers_of(const double *samples, size_t n)
 
 TEST(outliers_lie_beyond_three_and_a_half_scaled_deviations)
 {
-    double samples[2001];
+    double samples[2001] = {0};
     uint64_t seed = 8;
     assert_int_equal(outliers_of(samples, 0), 0);
     samples[0] = 3;
