@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a KV head are stored once; each of its queries is then solved over them. */
+/* A row of a KV head is stored once, when the first query that sees it is judged. */
 #include "oracle/single.h"
 
 #include <errno.h>
@@ -19,9 +19,10 @@
 /* One KV head. */
 typedef struct head_rows {
     kvb_storages stores;
-    kvb_stored k, v; /* by cell; v: empty where V is in K */
-    bool stored;
-    bool finite; /* all of its rows */
+    kvb_stored k, v;  /* by cell; v: empty where V is in K */
+    uint64_t *stored; /* bits of cells; NULL: none is stored yet */
+    bool all;         /* every row is stored */
+    bool finite;      /* the stored rows */
     kvb_opinion_head opinion;
     double *k_norm; /* ||K|| of each cell; NULL: no second opinion yet */
 } head_rows;
@@ -34,26 +35,25 @@ struct kvb_single {
     kvb_arithmetic declared;
     head_rows *heads;          /* [n_kv_heads] */
     double *q, *scratch, *o;   /* [KVB_ATTENTION_ROWS] of each */
+    double *store_scratch;     /* of kvb_stored_put() */
+    const float **at;          /* [cells] rows to be stored */
     kvb_single_filter *filter; /* the caller's; NULL: none */
     kvb_bound_term *terms;
     size_t row_scratch;
     kvb_arena arena;
 };
 
-/* Rows of one side and KV head, all of its cells. */
-static int side_put(const kvb_problem *p, uint32_t cells, const float *rows, uint32_t h, const kvb_storage *store,
-                    kvb_stored *side)
+/* Stores the rows of cells [from, to) of one side and KV head. Are they finite? */
+static bool side_put(const kvb_single *s, const float *rows, uint32_t h, const kvb_storage *store, kvb_stored *side,
+                     uint32_t from, uint32_t to)
 {
-    kvb_arena arena = {0};
-    const float **at = kvb_arena_take(&arena, (size_t)cells + 1, sizeof *at);
-    double *scratch = kvb_arena_take(&arena, kvb_stored_scratch(store) + 1, sizeof *scratch);
-    int error = arena.failed ? -ENOMEM : kvb_stored_open(side, store, cells);
-    for (uint32_t c = 0; c < cells && !error; c++)
-        at[c] = rows + ((size_t)c * p->n_kv_heads + h) * store->dim;
-    if (!error)
-        kvb_stored_put(side, store, 0, at, cells, scratch);
-    kvb_arena_free(&arena);
-    return error;
+    bool finite = true;
+    for (uint32_t c = from; c < to; c++)
+        s->at[c - from] = rows + ((size_t)c * s->call->problem.n_kv_heads + h) * store->dim;
+    kvb_stored_put(side, store, from, s->at, to - from, s->store_scratch);
+    for (size_t i = (size_t)from * side->dim; i < (size_t)to * side->dim; i++)
+        finite &= isfinite(side->rows[i]) != 0;
+    return finite;
 }
 
 /* Rows that are decoded already: they stay where they are. */
@@ -88,31 +88,72 @@ static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
     return error;
 }
 
-static bool are_finite(const kvb_stored *side, uint32_t cells)
+static void cells_put(kvb_single *s, uint32_t h, uint32_t from, uint32_t to)
 {
-    bool finite = true;
-    for (size_t i = 0; i < (size_t)cells * side->dim; i++)
-        finite &= isfinite(side->rows[i]) != 0;
-    return finite;
+    head_rows *head = &s->heads[h];
+    head->finite &= side_put(s, s->rows->k, h, &head->stores.k, &head->k, from, to);
+    if (!s->call->problem.v_in_k)
+        head->finite &= side_put(s, s->rows->v, h, &head->stores.v, &head->v, from, to);
 }
 
-static int head_store(kvb_single *s, uint32_t h)
+static int head_begin(kvb_single *s, uint32_t h)
 {
     const kvb_problem *p = &s->call->problem;
     const kvb_single_rows *r = s->rows;
     head_rows *head = &s->heads[h];
-    if (head->stored)
-        return 0;
-    head->stored = true;
+    size_t k = 0, v = 0;
+    int error = 0;
+    head->stored = kvb_arena_take(&s->arena, (size_t)r->cells / 64 + 1, sizeof *head->stored);
+    if (!head->stored)
+        return -ENOMEM;
     if (r->k_decoded) {
-        const int error = side_take(p->k_dim, r, h, r->k_decoded, r->k_sizes, &head->k);
+        head->all = true;
+        error = side_take(p->k_dim, r, h, r->k_decoded, r->k_sizes, &head->k);
         return error || p->v_in_k ? error : side_take(p->v_dim, r, h, r->v_decoded, r->v_sizes, &head->v);
     }
-    int error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
+    k = kvb_stored_scratch(&head->stores.k);
+    v = p->v_in_k ? 0 : kvb_stored_scratch(&head->stores.v);
+    if (!s->at) { /* all heads have the same formats */
+        s->at = kvb_arena_take(&s->arena, (size_t)r->cells + 1, sizeof *s->at);
+        s->store_scratch = kvb_arena_take(&s->arena, (k > v ? k : v) + 1, sizeof *s->store_scratch);
+    }
+    error = s->arena.failed ? -ENOMEM : kvb_stored_open(&head->k, &head->stores.k, r->cells);
     if (!error && !p->v_in_k)
-        error = side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
-    head->finite = !error && are_finite(&head->k, r->cells) && (p->v_in_k || are_finite(&head->v, r->cells));
+        error = kvb_stored_open(&head->v, &head->stores.v, r->cells);
+    head->finite = !error;
     return error;
+}
+
+/* Stores all rows of a KV head. */
+static int head_store(kvb_single *s, uint32_t h)
+{
+    head_rows *head = &s->heads[h];
+    const int error = head->stored ? 0 : head_begin(s, h);
+    if (!error && !head->all)
+        cells_put(s, h, 0, s->rows->cells);
+    head->all = true;
+    return error;
+}
+
+/* Stores the rows of a KV head that query t sees: all where rows depend on each other. */
+static int seen_store(kvb_single *s, uint32_t h, uint32_t t)
+{
+    const kvb_single_rows *r = s->rows;
+    head_rows *head = &s->heads[h];
+    const int error = head->stored ? 0 : head_begin(s, h);
+    if (error || head->all)
+        return error;
+    if (kvb_storage_has_residual(&head->stores.k) || kvb_storage_has_residual(&head->stores.v))
+        return head_store(s, h);
+    for (size_t n = r->first[t]; n < r->first[t + 1]; n++)
+        for (uint32_t c = r->runs[n].begin, end; c < r->runs[n].end; c = end) {
+            const bool is_stored = head->stored[c / 64] >> c % 64 & 1;
+            for (end = c; end < r->runs[n].end && (head->stored[end / 64] >> end % 64 & 1) == is_stored; end++)
+                head->stored[end / 64] |= UINT64_C(1) << end % 64;
+            if (!is_stored)
+                cells_put(s, h, c, end);
+        }
+    return 0;
 }
 
 int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
@@ -386,7 +427,7 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, bool 
     const uint32_t h = head / (p->n_heads / p->n_kv_heads);
     kvb_attention_row rows[KVB_ATTENTION_ROWS];
     kvb_expect expect[KVB_ATTENTION_ROWS];
-    int error = head_store(s, h);
+    int error = glanced ? head_store(s, h) : seen_store(s, h, t);
     error = error || !glanced ? error : opinion_open(s, &s->heads[h]);
     for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
         some = n - begin < KVB_ATTENTION_ROWS ? n - begin : KVB_ATTENTION_ROWS; /* solved together */
@@ -432,7 +473,7 @@ int kvb_single_exact(kvb_single *s, const kvb_order *order, uint32_t apart, uint
     const uint32_t h = head / (p->n_heads / p->n_kv_heads), v_width = p->v_in_k ? p->k_dim : p->v_dim;
     const size_t row = (size_t)t * p->n_heads + head;
     float lse, *out = malloc(p->v_dim * sizeof *out);
-    int error = out ? head_store(s, h) : -ENOMEM;
+    int error = out ? seen_store(s, h, t) : -ENOMEM;
     const kvb_stored *k = &s->heads[h].k, *v = p->v_in_k ? k : &s->heads[h].v;
     if (!error && !s->heads[h].finite)
         error = -EDOM;

@@ -25,8 +25,8 @@ typedef struct kvb_single_rows {
     const size_t *first;       /* [n_tok + 1] */
 } kvb_single_rows;
 
-/* Prepares to judge a call. Problem, q and sinks are the call's; only round_query reads its views. The rows of a KV head
- * are stored when one of its queries is first judged. Call, kernel and rows must outlive *single. arithmetic: declared;
+/* Prepares to judge a call. Problem, q and sinks are the call's; only round_query reads its views. A row is stored when
+ * the first query that sees it is judged. Call, kernel and rows must outlive *single. arithmetic: declared;
  * NULL: the kernel's. kernel NULL: it runs elsewhere. 0; -ENOMEM; -ENOTSUP with why: no reference for a format. */
 int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
                     const kvb_single_rows *rows, kvb_single **single, char *why, size_t why_bytes);
