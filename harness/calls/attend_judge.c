@@ -68,23 +68,42 @@ static void *input(attend_scene *s, const char *name, size_t bytes)
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
 
+/* How a scene gets its rows and q. */
+typedef struct scene_values {
+    uint64_t key;
+    const attend_scene *drawn; /* has the same ones; NULL: they are drawn by key */
+    uint32_t different;        /* draws the rows of so many cells, which the next cells repeat; 0: of all cells */
+} scene_values;
+
+/* Draws the rows of one side, [n_cells][kv_heads][dim]. */
+static const float *rows_draw(attend_scene *s, kvb_rows kind, uint32_t dim, const scene_values *values)
+{
+    const kvb_problem *p = &s->shape.problem;
+    const kvb_profile *profile = kvb_profile_find(s->shape.values);
+    const size_t token = (size_t)p->n_kv_heads * dim;
+    const uint32_t most = values->different ? values->different : p->n_cells;
+    float *rows = kvb_arena_take(&s->arena, token * p->n_cells, sizeof *rows);
+    for (uint32_t c = 0; rows && c < p->n_cells; c++)
+        if (c < most)
+            kvb_profile_rows(profile, &s->model, values->key, kind, 0, c, c, rows + c * token);
+        else
+            memcpy(rows + c * token, rows + (c - most) * token, token * sizeof *rows);
+    return rows;
+}
+
 /* Stores one side's rows, values by the profile, in the pool cell after cell. */
-static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t why_bytes)
+static int side_store(attend_scene *s, int side, const scene_values *from, char *why, size_t why_bytes)
 {
     const kvb_rows kind = side ? KVB_ROWS_V : KVB_ROWS_K;
     const kvb_problem *p = &s->shape.problem;
     const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
     const uint32_t dim = side ? p->v_dim : p->k_dim;
-    const size_t token = (size_t)p->n_kv_heads * dim;
-    const kvb_profile *profile = kvb_profile_find(s->shape.values);
-    float *rows = kvb_arena_take(&s->arena, token * p->n_cells, sizeof *rows);
+    const float *rows = !from->drawn ? rows_draw(s, kind, dim, from) : side ? from->drawn->rows.v : from->drawn->rows.k;
     if (!rows)
         return -ENOMEM;
-    for (uint32_t c = 0; c < p->n_cells; c++)
-        kvb_profile_rows(profile, &s->model, key, kind, 0, c, c, rows + c * token);
     size_t at[KVB_MODEL_LAYERS] = {0};
     kvb_values values = {.tokens = p->n_cells, .model = &s->model};
-    values.block[kind] = rows;
+    values.block[kind] = (float *)(uintptr_t)rows; /* only read */
     values.layer_at[kind] = at;
     int error = kvb_calibrate(&s->model, &values, kind, type->format, &s->amax[side]);
     const float *amax = s->amax[side] ? s->amax[side][0] : NULL;
@@ -394,7 +413,7 @@ static int scene_team(void *scene, const kvb_kernel *kernel, const kvb_team *tea
     return error;
 }
 
-static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_team *team, uint64_t key)
+static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_team *team, const scene_values *values)
 {
     const kvb_problem *p = &s->shape.problem;
     const size_t rows = (size_t)p->n_tok * p->n_heads, align = s->shape.align;
@@ -408,11 +427,13 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
         sinks = input(s, "sinks", p->n_heads * sizeof *sinks);
     if (!q || !s->call.out || !s->call.lse || (p->has_sinks && !sinks))
         return -ENOMEM;
-    for (uint32_t t = 0; t < p->n_tok; t++)
-        kvb_profile_rows(profile, &s->model, key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t,
+    if (values->drawn)
+        memcpy(q, values->drawn->call.q, rows * p->k_dim * sizeof *q);
+    for (uint32_t t = 0; t < p->n_tok && !values->drawn; t++)
+        kvb_profile_rows(profile, &s->model, values->key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t,
                          s->ends[t] ? s->ends[t] - 1 : 0, q + (size_t)t * p->n_heads * p->k_dim);
     if (sinks)
-        kvb_rng_normals(kvb_rng_key(key, KVB_ROWS_KINDS), (double)s->shape.sink, p->n_heads, sinks);
+        kvb_rng_normals(kvb_rng_key(values->key, KVB_ROWS_KINDS), (double)s->shape.sink, p->n_heads, sinks);
     s->call.q = q;
     s->call.sinks = sinks;
     if (kernel->flags & KVB_KERNEL_NO_LSE)
@@ -425,11 +446,11 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
 
 /* Makes the call. 0; -ENOMEM; -ENOTSUP with why. team: the call's. elsewhere: tokens lie in other pages. The caller
  * closes the scene, also after an error. */
-static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
-                      bool elsewhere, attend_scene *s, char *why, size_t why_bytes)
+static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team,
+                      const scene_values *values, bool elsewhere, attend_scene *s, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &shape->problem;
-    uint64_t rng = kvb_rng_key(key, 1), moves = kvb_rng_key(key, 2);
+    uint64_t rng = kvb_rng_key(values->key, 1), moves = kvb_rng_key(values->key, 2);
     int error = 0;
     *s = (attend_scene){.shape = *shape,
                         .allocator = {.source = &kvb_guarded_source},
@@ -450,9 +471,9 @@ static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, c
         if (!error)
             kvb_draw_order(&moves, true, pages, s->moved);
     }
-    error = error ? error : side_store(s, 0, key, why, why_bytes);
+    error = error ? error : side_store(s, 0, values, why, why_bytes);
     if (!error && !p->v_in_k)
-        error = side_store(s, 1, key, why, why_bytes);
+        error = side_store(s, 1, values, why, why_bytes);
     if (!error)
         error = view_make(s, 0, &s->call.k);
     if (!error && !p->v_in_k)
@@ -472,7 +493,7 @@ static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, c
         error = sight_make(s);
     if (!error)
         error = mask_make(s, &rng);
-    return error ? error : buffers_make(s, kernel, team, key);
+    return error ? error : buffers_make(s, kernel, team, values);
 }
 
 static void scene_close(void *scene)
@@ -703,6 +724,8 @@ static int query_check(kvb_call_trial *x)
     return error;
 }
 
+#define OTHER_CELLS 64u /* different rows of a call that is not judged: it only must have other numbers */
+
 static int other_call(kvb_call_trial *x, bool larger)
 {
     const attend_scene *judged = x->scene;
@@ -717,7 +740,8 @@ static int other_call(kvb_call_trial *x, bool larger)
         *p = judged->shape.problem;
     if (x->kernel->supports && !x->kernel->supports(p, x->why, x->why_bytes))
         return 0;
-    const int error = scene_open(&shape, x->kernel, x->team, kvb_rng_key(x->key, 7), false, &s, x->why, x->why_bytes);
+    const scene_values values = {.key = kvb_rng_key(x->key, 7), .different = OTHER_CELLS};
+    const int error = scene_open(&shape, x->kernel, x->team, &values, false, &s, x->why, x->why_bytes);
     if (!error) {
         scene_reset(&s);
         x->kernel->attend(&s.call);
@@ -803,7 +827,8 @@ static int scene_again(kvb_call_trial *x, kvb_same_kind way)
     attend_scene s;
     if (way == KVB_SAME_ALIGNMENT)
         shape.align = shape.align == 64 ? 16 : 64;
-    int error = scene_open(&shape, x->kernel, x->team, x->key, way == KVB_SAME_PAGES, &s, x->why, x->why_bytes);
+    const scene_values values = {.key = x->key, .drawn = x->scene};
+    int error = scene_open(&shape, x->kernel, x->team, &values, way == KVB_SAME_PAGES, &s, x->why, x->why_bytes);
     error = error ? error : same_make(x, way, &s);
     scene_close(&s);
     return error;
@@ -843,7 +868,8 @@ static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const k
     if (!kvb_attend_shape_of(subject->shapes, point, &shape, x->why, x->why_bytes))
         return -EINVAL;
     x->team = kvb_call_team(x->teams, shape.threads);
-    int error = x->team ? scene_open(&shape, x->kernel, x->team, x->key, false, s, x->why, x->why_bytes) : -ENOMEM;
+    const scene_values values = {.key = x->key};
+    int error = x->team ? scene_open(&shape, x->kernel, x->team, &values, false, s, x->why, x->why_bytes) : -ENOMEM;
     error = error ? error : kvb_single_open(&s->call, x->kernel, NULL, &s->rows, &s->truth, x->why, x->why_bytes);
     if (error)
         return error;
