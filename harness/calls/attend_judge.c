@@ -438,8 +438,7 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
     s->call.sinks = sinks;
     if (kernel->flags & KVB_KERNEL_NO_LSE)
         s->call.lse = NULL;
-    const int error = kvb_call_buffers_keep(&s->buffers);
-    return error ? error : scene_team(s, kernel, team);
+    return scene_team(s, kernel, team);
 }
 
 /* ---- the scene ------------------------------------------------------------------------------------------------- */

@@ -511,8 +511,6 @@ static int scene_open(const scan_shape *shape, const kvb_kernel *kernel, const k
     error = inputs_make(s, &v);
     if (!error)
         error = states_fill(s, &v);
-    if (!error)
-        error = kvb_call_buffers_keep(&s->buffers);
     return error ? error : scene_team(s, kernel, team);
 }
 

@@ -58,7 +58,8 @@ void *kvb_call_buffer(kvb_call_buffers *b, const char *name, size_t bytes, size_
     return block + offset;
 }
 
-int kvb_call_buffers_keep(kvb_call_buffers *b)
+/* Copies the inputs of the judged call, and makes room for its outputs. */
+static int buffers_keep(kvb_call_buffers *b)
 {
     for (struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++) {
         if (one->use == KVB_CALL_ROWS)
@@ -66,7 +67,8 @@ int kvb_call_buffers_keep(kvb_call_buffers *b)
         one->was = malloc(one->bytes + 1);
         if (!one->was)
             return -ENOMEM;
-        memcpy(one->was, one->at, one->bytes);
+        if (one->use == KVB_CALL_INPUT)
+            memcpy(one->was, one->at, one->bytes);
     }
     return 0;
 }
@@ -80,9 +82,9 @@ const char *kvb_call_first(const kvb_call_buffers *b, const void *output)
 }
 
 /* Keeps the outputs of the first run, or puts them back. */
-static void outputs_keep(kvb_call_buffers *b, bool back)
+static void outputs_keep(const kvb_call_buffers *b, bool back)
 {
-    for (struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++)
+    for (const struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++)
         if (one->use == KVB_CALL_OUTPUT)
             memcpy(back ? one->at : one->was, back ? one->was : one->at, one->bytes);
 }
@@ -316,6 +318,7 @@ int kvb_call_judge(const kvb_call_subject *subject, const kvb_point *point, uint
     if (!t.scene)
         return -ENOMEM;
     int error = t.kind->open(&t, subject, point);
+    error = error ? error : buffers_keep(t.buffers);
     error = error ? error : checks_run(&t);
     t.kind->close(t.scene);
     free(t.scene);

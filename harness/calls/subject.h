@@ -61,8 +61,6 @@ typedef struct kvb_call_buffers {
 
 /* Allocates zeros that begin at a multiple of `align` bytes and of no larger power of two below 64. NULL: no memory. */
 void *kvb_call_buffer(kvb_call_buffers *buffers, const char *name, size_t bytes, size_t align, kvb_call_use use);
-/* Copies the inputs, which are filled. 0 or -ENOMEM. */
-int kvb_call_buffers_keep(kvb_call_buffers *buffers);
 /* Content of the output at this address after the first run. */
 const char *kvb_call_first(const kvb_call_buffers *buffers, const void *output);
 /* Replaces the scratch. 0 or -ENOMEM. */
