@@ -436,33 +436,50 @@ static inline void sums_add(sums *sum, float matters, float s, float u, float ho
     sum->d += channels;
 }
 
+/* Sums over channels: channel c is added to sum c % SUMS. They are vectors of the compiler, which keeps arrays in memory. */
+enum { SUMS = 16 };
+typedef float channel_sums __attribute__((vector_size(SUMS * sizeof(float))));
+typedef float half_sums __attribute__((vector_size(SUMS / 2 * sizeof(float))));
+typedef float quarter_sums __attribute__((vector_size(SUMS / 4 * sizeof(float))));
+
+/* Adds up the sums by halves. */
+static inline float halves_sum(const channel_sums *all)
+{
+    half_sums half, other_half;
+    quarter_sums quarter, other_quarter;
+    memcpy(&half, all, sizeof half);
+    memcpy(&other_half, (const char *)all + sizeof half, sizeof half);
+    half += other_half;
+    memcpy(&quarter, &half, sizeof quarter);
+    memcpy(&other_quarter, (const char *)&half + sizeof quarter, sizeof quarter);
+    quarter += other_quarter;
+    return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
 /* <v, e> and <v, o> of every row of V that the query sees. */
 WIDE static void products(const kvb_filter_row *row, const kvb_filter_unit *unit, const float *restrict e,
                           const float *restrict o, float *restrict along, float *restrict along_o)
 {
-    enum { SUMS = 16 };
-    uint32_t dim = unit->dim, i = 0;
+    const size_t dim = unit->dim;
+    size_t i = 0;
     for (size_t r = 0; r < row->n_runs; r++)
         for (uint32_t token = row->runs[r].begin; token < row->runs[r].end; token++, i++) {
-            const float *restrict v = unit->v + (size_t)token * dim;
-            float by_e[SUMS] = {0}, by_o[SUMS] = {0};
-            uint32_t c = 0;
-            for (; c + SUMS <= dim; c += SUMS)
-                for (uint32_t j = 0; j < SUMS; j++) {
-                    by_e[j] += v[c + j] * e[c + j];
-                    by_o[j] += v[c + j] * o[c + j];
-                }
+            const float *v = unit->v + token * dim;
+            channel_sums by_e = {0}, by_o = {0}, of_v, of_e, of_o;
+            size_t c = 0;
+            for (; c + SUMS <= dim; c += SUMS) {
+                memcpy(&of_v, v + c, sizeof of_v);
+                memcpy(&of_e, e + c, sizeof of_e);
+                memcpy(&of_o, o + c, sizeof of_o);
+                by_e += of_v * of_e;
+                by_o += of_v * of_o;
+            }
             for (; c < dim; c++) {
                 by_e[0] += v[c] * e[c];
                 by_o[0] += v[c] * o[c];
             }
-            for (uint32_t n = SUMS / 2; n > 0; n /= 2)
-                for (uint32_t j = 0; j < n; j++) {
-                    by_e[j] += by_e[j + n];
-                    by_o[j] += by_o[j + n];
-                }
-            along[i] = by_e[0];
-            along_o[i] = by_o[0];
+            along[i] = halves_sum(&by_e);
+            along_o[i] = halves_sum(&by_o);
         }
 }
 
