@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shows: what the READMEs tell a reader to type works for a stranger: an installed program and its headers, another folder, none of
 # the repository's paths. Every command line of README.md is walked, kernel author first, unless a rule below leaves it out or makes
-# it shorter; so a new line cannot be forgotten. README's kernel is built from installed headers and judged; what README prints is
+# it shorter; so a new line cannot be forgotten. README's kernel is built from installed headers, and `kvbench check` finds it right; what README prints is
 # what is printed; the traces written by hand replay, also over numbers that
 # numpy wrote.
 . "$(dirname "$0")/lib.sh"
@@ -14,6 +14,8 @@ make run |-| the default suite takes minutes; run.t runs a part of it as `make r
 make check |-| it is what runs this
 bench --model |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|1k,32k|1k|| likewise
 bench --plugin |s|$| --seconds 0.01 --context 64 --kv f32 --kernel flash| | likewise
+cc -std=c11 -O2 |s|-O2|-O3 -fassociative-math -fno-signed-zeros -fno-trapping-math|| in vectors, so that the check takes two thirds of the time
+check mine.so |s|$| -o right.jsonl|| for what is looked at below
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
@@ -76,6 +78,21 @@ cat >"$work/config.json" <<'EOF'
  "torch_dtype": "bfloat16"}
 EOF
 
+# What the check of README's kernel printed and recorded.
+right_looked_at() {
+    holds "  which begins with what it reads" '^kernel   mine: reads f32; any mask; out f32; takes no softcap, sinks$'
+    holds "  formats that are staged are one line" '^staged   [0-9]+ other formats, which are judged only through f32$'
+    holds "  then the verdict" '^RIGHT    [0-9]+ replays of [0-9]+ histories, [0-9]+ caches, 1 format; [0-9]+ single calls'
+    holds "  what it declines" '^declines softcap=30,5 '
+    holds "  what its bits depend on" '^same\?    the same bits: batch, threads, (pages, )?alignment, again$'
+    holds "  and what comes next" '^next     how fast\?   kvbench bench --plugin (\./)?mine\.so$'
+    lacks "  no other format was judged" '"pool_k": "(f16|q8_0)"' "$work/right.jsonl"
+    lacks "  no witness is counted" '"kernel": "witness"' "$work/right.jsonl"
+    holds "  records are those of a run" '"workload": "agent-fork".*"kernel": "mine".*"status": "pass"' "$work/right.jsonl"
+    awk '{ if (length($0) > 80 && !/^(again|next) /) exit 1 }' "$out"
+    report $? "  lines but for commands keep to 80 columns"
+}
+
 declare -A used
 while IFS=$'\t' read -r section line; do
     line=$(tr -s ' ' <<<"$line")
@@ -109,7 +126,7 @@ while IFS=$'\t' read -r section line; do
         lacks "  needs nothing of the repository" "$PWD" # nor says so
     fi
     case $line in
-    *"check mine.so"*) holds "  it is right" '^RIGHT ' ;;
+    *"check mine.so"*) right_looked_at ;;
     *--check*--plugin*) holds "  all of it passes" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out' ;;
     *"run "*) holds "  what runs passes" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out' ;;
     esac
