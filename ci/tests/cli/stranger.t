@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shows: what the READMEs tell a reader to type works for a stranger: an installed program and its headers, another folder, none of
 # the repository's paths. Every command line of README.md is walked, kernel author first, unless a rule below leaves it out or makes
-# it shorter; so a new line cannot be forgotten. README's kernel is built from installed headers, and `kvbench check` finds it right; what README prints is
+# it shorter; so a new line cannot be forgotten. README's kernel is built from installed headers and is right; what README prints is
 # what is printed; the traces written by hand replay, also over numbers that
 # numpy wrote.
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +14,6 @@ make run |-| the default suite takes minutes; run.t runs a part of it as `make r
 make check |-| it is what runs this
 bench --model |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|1k,32k|1k|| likewise
 bench --plugin |s|$| --seconds 0.01 --context 64 --kv f32 --kernel flash| | likewise
-cc -std=c11 -O2 |s|-O2|-O3 -fassociative-math -fno-signed-zeros -fno-trapping-math|| in vectors, so that the check takes two thirds of the time
 check mine.so |s|$| -o right.jsonl|| for what is looked at below
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
