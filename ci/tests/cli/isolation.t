@@ -58,7 +58,7 @@ holds "  but its own combinations" '^[1-9][0-9]* passed, 0 failed, [1-9][0-9]* c
 
 # A kernel that never ends costs its time limit three times, and no more.
 hangs=("$KVBENCH" run --check --set no-witness --plugin "$so" --kernel crime-hang --workload plain-decode --workload agent-fork --pool f32
-    --pool f16 --timeout 2)
+    --pool f16 --timeout 1)
 for jobs in 1 3; do
     rm -f "$TMPDIR/hangs-$jobs.jsonl"
     expect_exit 1 "a kernel that always hangs, with $jobs at once" "${hangs[@]}" --jobs $jobs -o "$TMPDIR/hangs-$jobs.jsonl"

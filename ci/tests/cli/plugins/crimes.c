@@ -88,10 +88,11 @@ static int segfault(const kvb_attend *a)
     return 0;
 }
 
+/* Sleeps, so that other tests have the core meanwhile. */
 static int hang(const kvb_attend *a)
 {
-    for (volatile const kvb_attend *spin = a; spin;)
-        ;
+    for (volatile const kvb_attend *wait = a; wait;)
+        pause();
     return 0;
 }
 
