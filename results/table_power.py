@@ -57,13 +57,13 @@ __attribute__((noinline)) static void row_again(const kvb_attend *x, uint32_t t,
 POWER = [word for name in ("agent-fork", "batched-multi-seq", "parallel-sample", "plain-decode", "sink-window", "sliding-window")
          for word in ("--workload", name)] + ["--values", "own", "--values", "llama", "--cache", "seq", "--pool", "f32"]
 SHORT_MS, LONG_MS = 50, 200
-RUNS = (1, 3, 5)  # of each build
 PLANTED = (2, 5, 10, 20, 50)  # percent
 
 
 def power(args):
     """How often a slowdown is found, and how often one is where there is none: by two files, by a history, by a duel."""
     slowdowns = [int(s) for s in args.slowdowns.split(",")]
+    sides = [int(n) for n in args.runs.split(",")]
     words = (args.run.split() or POWER) + ["--kernel", "online", "--set", "oracle-pairs=20000"]
     rng, started, loads, machine_seconds = random.Random(1), time.time(), [], {}
     thresholds = os.path.join(args.work, "power-thresholds.json")
@@ -151,7 +151,7 @@ def power(args):
     def compared(base_runs, new_runs, strict):
         return told("compare", ["compare", *base_runs, "--", *new_runs, "--format", "json"] + (["--thresholds", thresholds] if strict else []))
 
-    for runs in RUNS:
+    for runs in sides:
         pairs = list(itertools.combinations(range(len(nulls)), 2)) if runs == 1 else range(args.draws)
         for pair in pairs:
             drawn = [nulls[i] for i in pair] if runs == 1 else rng.sample(nulls, 2 * runs)
@@ -182,7 +182,7 @@ def power(args):
               "threshold 1 %.", "",
               "| runs | false alarms, 5 % | false alarms, 1 % | made slower | " + " | ".join(f"{p} %" for p in PLANTED) + " |",
               "|---|---:|---:|---|" + "---:|" * len(PLANTED))
-        for runs in RUNS:
+        for runs in sides:
             for whole in (False, True):
                 alarms = ["", ""] if whole else [of(found[("null", runs)][strict]) for strict in (False, True)]
                 write(f"| {'' if whole else f'{runs} + {runs}'} | {alarms[0]} | {alarms[1]} | {'kernel' if whole else 'combination'} | " +
@@ -208,6 +208,7 @@ def main():
     parser.add_argument("--slowdowns", default="0,2,5,10,20", help="percent, with commas between; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=16, help="of duels, at most; default: %(default)s")
     parser.add_argument("--nulls", type=int, default=40, help="runs of one build; default: %(default)s")
+    parser.add_argument("--runs", default="1,3,5", help="how many of them a side, with commas between; default: %(default)s")
     parser.add_argument("--draws", type=int, default=300, help="comparisons of several of these; default: %(default)s")
     parser.add_argument("--plants", type=int, default=20, help="comparisons for each planted slowdown; default: %(default)s")
     parser.add_argument("--minutes", type=float, default=15, help="about as long, and fewer rounds then; default: %(default)s")

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Cell 63 gets the V row of cell 64, a mistake at the border of a kernel's blocks. */
 static bool is_off_at_border;
