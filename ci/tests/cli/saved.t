@@ -34,7 +34,7 @@ same() {
     for folder in alone saved; do
         cp "$recorded/$workload.safetensors" "$TMPDIR/$folder" 2>/dev/null
         env TMPDIR="$TMPDIR/slots" "$KVBENCH" run --check --set oracle-pairs=10000 --set opinion-pairs=10000 \
-            --workload "$TMPDIR/$folder/$workload.jsonl" "$@" --kernel flash --kernel witness -o "$TMPDIR/$folder.out" >/dev/null || return 1
+            --workload "$TMPDIR/$folder/$workload.jsonl" "$@" --kernel flash -o "$TMPDIR/$folder.out" >/dev/null || return 1
     done
     python3 - "$TMPDIR/alone.out" "$TMPDIR/saved.out" <<'PY'
 import json, sys
@@ -50,10 +50,11 @@ assert sum(r["out_digest"] is not None for r in alone.values()) >= 2
 PY
 }
 ok "agent-fork, saved after every event" same agent-fork --pool f32 --pool e4m3
-ok "sink-window" same sink-window --pool f32 --pool int8
+ok "sink-window" same sink-window --pool int8
 ok "eagle-tree" same eagle-tree --pool f32
-ok "rows that hang together" same agent-fork-8x128 --pool kivi4 --pool kivi2+had
-ok "rows that hang together, in windows" same sink-window-8x128 --pool kivi4
+ok "rows that hang together" same agent-fork-8x128 --pool kivi2+had --set no-witness
+ok "rows that hang together, in the caches that drop rows, and in one that does not" same sink-window-8x128 --pool kivi4 --set no-witness \
+    --cache window --cache paged --cache seq
 ok "prompts that find what others wrote, saved after every event" same prefix-reuse --pool f32 --pool e4m3 --cache paged
 ok "  each is judged where it finds what was written since" "$KVBENCH" run --check --workload "$TMPDIR/saved/prefix-reuse.jsonl" --pool f32 \
     --cache paged-prefix --kernel flash --kernel witness
