@@ -10,7 +10,8 @@ ok "a plug-in whose sums depend on the number of threads builds" plugin uneven "
 
 run() { # run OPTION…: all kernels but the witness, with one thread and with two
     expect_exit 0 "$*" "$KVBENCH" run --set no-witness --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
-        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!wbc]*' --threads 1,2 --set oversubscribe --check -o "$r" \
+        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!wbc]*' --threads 1,2 --set oversubscribe --check \
+        --set oracle-pairs=2000 -o "$r" \
         "$@"
 }
 
