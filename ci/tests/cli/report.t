@@ -81,7 +81,7 @@ foreign = {"calls": 5, "allocations": 7, "engine": "an engine 0.1", "rule": "nms
 file("beside", manifest, [dict(r, foreign=foreign) if r["kernel"] == "mine" else r for r in run({})])
 PY
 ok "before and after" "$KVBENCH" report "$TMPDIR/before.jsonl" "$TMPDIR/after.jsonl" -o "$TMPDIR/moved"
-ok "  works in a browser" python3 $browser/report_page.py "$TMPDIR/moved/index.html" "$TMPDIR/command"
+ok "  readable in a browser, and alone" python3 $browser/report_page.py "$TMPDIR/moved/index.html"
 page() { # page NAME TEXT [FOLDER]: the page tells this
     grep -qF -- "$2" "$TMPDIR/${3-moved}/index.html"
     report $? "  $1"
@@ -105,7 +105,7 @@ page "tells which kernel is the best of each format and context" 'f16 at 64: fla
 ok "every part of the page" "$KVBENCH" report "$TMPDIR/session.jsonl" -o "$TMPDIR/session"
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$TMPDIR/session/index.html"
 golden "  with every section, table and plot" report-outline.golden sed -E '/could not be counted/d'
-ok "  works in a browser" python3 $browser/report_page.py "$TMPDIR/session/index.html" "$TMPDIR/command"
+ok "  readable in a browser, and alone" python3 $browser/report_page.py "$TMPDIR/session/index.html"
 page "  tells what each cache holds" 'most bytes: slab 32.0 MiB, paged 16.0 MiB' session
 page "  does not tell the best where a noisy one may be it" 'q8_0 at 64: noisy' session
 page "has counters" 'title="PAPI_TOT_CYC"'
