@@ -190,24 +190,26 @@ static void normalise(const float *x, const float *gain, size_t n, float eps, fl
 
 /* ---- layers that attend ------------------------------------------------------------------------------------------ */
 
-/* Turns x [dim] to a position: pairs i, i + dim/2. */
-static void turn(float *x, uint32_t dim, uint32_t position, double theta)
-{
-    const kvb_rope rope = {.dims = dim, .base = theta};
+/* The rotation of dim channels to a position: pairs i, i + dim/2. */
+typedef struct turning {
+    kvb_rope rope;
     float angles[KVB_MODEL_WIDTH];
-    kvb_rope_angles(&rope, position, angles);
-    kvb_rope_turn(&rope, angles, x);
+} turning;
+
+static void turning_make(turning *t, uint32_t dim, uint32_t position, double theta)
+{
+    t->rope = (kvb_rope){.dims = dim, .base = theta};
+    kvb_rope_angles(&t->rope, position, t->angles);
 }
 
-/* Heads of one token's q or K: QK-norm, then RoPE. */
-static void position_heads(float *x, const float *gain, const kvb_model_config *c, uint32_t heads, uint32_t position,
-                           bool rope)
+/* Heads of one token's q or K: QK-norm, then RoPE (NULL: none). */
+static void position_heads(float *x, const float *gain, const kvb_model_config *c, uint32_t heads, const turning *rope)
 {
     for (uint32_t h = 0; h < heads; h++, x += c->head_dim) {
         if (gain)
             normalise(x, gain, c->head_dim, c->norm_eps, x);
         if (rope)
-            turn(x, c->head_dim, position, c->rope_theta);
+            kvb_rope_turn(&rope->rope, rope->angles, x);
     }
 }
 
@@ -227,10 +229,12 @@ static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, c
     project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
     project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
     normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
-    turn(row + rank, c->rope_dim, position, c->rope_theta);
+    turning rope;
+    turning_make(&rope, c->rope_dim, position, c->rope_theta);
+    kvb_rope_turn(&rope.rope, rope.angles, row + rank);
     for (uint32_t h = 0; h < c->heads; h++, head += c->head_dim) {
         const float *up = up_of(c, w, h);
-        turn(head + rest, c->rope_dim, position, c->rope_theta);
+        kvb_rope_turn(&rope.rope, rope.angles, head + rest);
         if (c->expanded) {
             memcpy(q + h * c->head_dim, head, c->head_dim * sizeof *q);
             project(up, row, rest, rank, k + h * c->head_dim);
@@ -443,7 +447,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t
                 mlp(c, w, x + t * hidden, row, gate, up);
             continue;
         }
-        bool rope = !c->no_rope_every || (layer + 1) % c->no_rope_every;
+        const bool turns = !c->no_rope_every || (layer + 1) % c->no_rope_every;
         for (size_t t = 0; t < n; t++) {
             normalise(x + t * hidden, w->attn_norm, hidden, c->norm_eps, row);
             if (c->kv_lora_rank) {
@@ -453,8 +457,11 @@ int kvb_model_forward(const kvb_weights *weights, kvb_live_op *op, const int32_t
             project(w->q, row, q_row, hidden, q + t * q_row);
             project(w->k, row, k_row, hidden, k + t * k_row);
             project(w->v, row, v_row, hidden, v + t * v_row);
-            position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t], rope);
-            position_heads(k + t * k_row, w->k_norm, c, c->kv_heads, positions[t], rope);
+            turning rope;
+            if (turns)
+                turning_make(&rope, c->head_dim, positions[t], c->rope_theta);
+            position_heads(q + t * q_row, w->q_norm, c, c->heads, turns ? &rope : NULL);
+            position_heads(k + t * k_row, w->k_norm, c, c->kv_heads, turns ? &rope : NULL);
         }
         err = update_and_attend(op, q, k, g.latent ? NULL : v, positions, n, layer, attended);
         if (err)
