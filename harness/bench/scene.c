@@ -106,15 +106,54 @@ uint32_t kvb_bench_layers(const kvb_bench_work *work, uint32_t cells)
     return (uint32_t)fmin(ceil(BEYOND_CACHES / (cells * kvb_bench_cell_bytes(work))), KVB_BENCH_LAYERS);
 }
 
-/* Thread i of n writes the rows of every n-th pool. */
-static void part_write(void *ctx, uint32_t i, uint32_t n)
+/* The rows of the first copy as its pools store them. */
+typedef struct writing {
+    const kvb_bench_store *store;
+    void *raw[2]; /* of K and V; NULL where there is only one copy, or no V */
+} writing;
+
+/* Thread i of n encodes the rows of the first copy: K or V. */
+static void part_encode(void *ctx, uint32_t i, uint32_t n)
 {
-    const kvb_bench_store *s = ctx;
-    for (uint32_t p = i; p < 2 * s->layers; p += n) {
-        kvb_pool *pool = p % 2 ? s->v[p / 2] : s->k[p / 2];
+    const writing *w = ctx;
+    const kvb_bench_store *s = w->store;
+    for (uint32_t side = i; side < 2; side += n) {
+        kvb_pool *pool = side ? s->v[0] : s->k[0];
         for (uint32_t c = 0; c < s->cells && pool; c += s->distinct)
-            pool->type->write_run(pool, c, s->cells - c < s->distinct ? s->cells - c : s->distinct, s->rows[p % 2]);
+            pool->type->write_run(pool, c, s->cells - c < s->distinct ? s->cells - c : s->distinct, s->rows[side]);
+        if (w->raw[side])
+            pool->type->read_raw(pool, NULL, s->cells, w->raw[side]);
     }
+}
+
+/* Thread i of n writes the encoded rows to every n-th pool of the other copies. */
+static void part_copy(void *ctx, uint32_t i, uint32_t n)
+{
+    const writing *w = ctx;
+    for (uint32_t p = 2 + i; p < 2 * w->store->layers; p += n) {
+        kvb_pool *pool = p % 2 ? w->store->v[p / 2] : w->store->k[p / 2];
+        if (pool)
+            pool->type->write_raw(pool, NULL, w->store->cells, w->raw[p % 2]);
+    }
+}
+
+/* Encodes the rows once and writes all copies. 0 or -ENOMEM. */
+static int copies_write(const kvb_bench_store *s, const kvb_team *team)
+{
+    writing w = {.store = s};
+    int error = 0;
+    for (int side = 0; side < 2 && s->layers > 1; side++) {
+        const kvb_pool *first = side ? s->v[0] : s->k[0];
+        if (first && !(w.raw[side] = malloc(first->type->raw_bytes(first, NULL, s->cells))))
+            error = -ENOMEM;
+    }
+    if (!error) {
+        team->run(team, part_encode, &w);
+        team->run(team, part_copy, &w);
+    }
+    free(w.raw[0]);
+    free(w.raw[1]);
+    return error;
 }
 
 /* Makes the distinct rows of one side, and the largest magnitudes that head scales need. */
@@ -193,10 +232,10 @@ int kvb_bench_store_open(kvb_bench_store *s, const kvb_team *team, const kvb_ben
         for (uint32_t l = 0; l < layers && !error; l++)
             error = pool_open(s, side, side ? &s->v[l] : &s->k[l]);
     }
+    if (!error)
+        error = copies_write(s, team);
     if (error)
         kvb_bench_store_close(s);
-    else
-        team->run(team, part_write, s);
     return error;
 }
 
