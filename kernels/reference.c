@@ -211,23 +211,24 @@ static float channel_convolve(const kvb_scan *x, uint32_t t, uint32_t c, float *
 }
 
 /* Element i of column c of a state. f32, the usual element, is read and written without a call for each. */
-static float element_read(const kvb_scan *x, const char *state, uint32_t i, uint32_t c)
+static float element_read(const kvb_scan *x, const void *state, uint32_t i, uint32_t c)
 {
     const size_t at = (size_t)i * x->problem.d_v + c;
     float value;
     if (x->problem.state_elem == KVB_F32)
         return ((const float *)state)[at];
-    kvb_elems_decode(x->problem.state_elem, &value, state + at * kvb_elem_bytes(x->problem.state_elem), 1);
+    kvb_elems_decode(x->problem.state_elem, &value, (const char *)state + at * kvb_elem_bytes(x->problem.state_elem),
+                     1);
     return value;
 }
 
-static void element_write(const kvb_scan *x, char *state, uint32_t i, uint32_t c, float value)
+static void element_write(const kvb_scan *x, void *state, uint32_t i, uint32_t c, float value)
 {
     const size_t at = (size_t)i * x->problem.d_v + c;
     if (x->problem.state_elem == KVB_F32)
         ((float *)state)[at] = value;
     else
-        kvb_elems_encode(x->problem.state_elem, state + at * kvb_elem_bytes(x->problem.state_elem), &value, 1);
+        kvb_elems_encode(x->problem.state_elem, (char *)state + at * kvb_elem_bytes(x->problem.state_elem), &value, 1);
 }
 
 static void column_scan(const kvb_scan *x, uint32_t h, uint32_t c, float *s)
@@ -235,7 +236,7 @@ static void column_scan(const kvb_scan *x, uint32_t h, uint32_t c, float *s)
     const kvb_scan_problem *p = &x->problem;
     for (uint32_t t = 0, end; t < p->n_tok; t = end) {
         const uint32_t slot = kvb_scan_source(x, t);
-        const char *from = slot == KVB_SCAN_ZERO ? NULL : kvb_scan_state(x, slot, h);
+        const void *from = slot == KVB_SCAN_ZERO ? NULL : kvb_scan_state(x, slot, h);
         end = kvb_scan_run_end(x, t);
         for (uint32_t i = 0; i < p->d_k; i++)
             s[i] = from ? element_read(x, from, i, c) : 0;
@@ -244,7 +245,7 @@ static void column_scan(const kvb_scan *x, uint32_t h, uint32_t c, float *s)
             float out = p->kind == KVB_SCAN_CONV ? channel_convolve(x, u, c, s) : column_step(x, u, h, c, s);
             kvb_elems_encode(p->out_elem, (char *)x->out + at * kvb_elem_bytes(p->out_elem), &out, 1);
         }
-        char *to = x->to[end - 1] == KVB_SCAN_NONE ? NULL : kvb_scan_state(x, x->to[end - 1], h);
+        void *to = x->to[end - 1] == KVB_SCAN_NONE ? NULL : kvb_scan_state(x, x->to[end - 1], h);
         for (uint32_t i = 0; i < p->d_k && to; i++)
             element_write(x, to, i, c, s[i]);
     }
