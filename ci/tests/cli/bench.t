@@ -140,7 +140,7 @@ holds "  and counts" '^[0-9] of 4 targets are met\.$'
 
 # test_bench.c judges the others, with kernel reference.
 ok "works with something against the same without" bench "${tiny[@]}" --work paged-16 --work window-chunk --work softcap-prefill \
-    --work latent-f16 --work latent-amx-a8g64 --kernel flash
+    --work 'latent-*' --kernel flash
 holds "  pages" '^paged-16 +flash, gain over in runs +[0-9.]+x +[0-9.]+ +>= 0\.95x +(yes|no)$'
 holds "  windows" '^window-chunk +flash, gain over only what is seen .* >= 0\.90x'
 holds "  softcap" '^softcap-prefill +flash, gain over without .* >= 0\.97x'
