@@ -52,18 +52,18 @@ wrong "it drops the lowest bit" 's|to\[0\] = (unsigned char)codes|to[0] = (unsig
 ok "the right one again" built lin12.so
 ok "  by itself" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --cache seq --workload plain-decode
 holds "  is judged, and named" '^judged by themselves, too, at many dims: lin12$'
-alone() { # NAME SED REASON
+alone() { # NAME SED REASON POOL
     sed -i "$2" "$TMPDIR/mine/lin12.c" && ! cmp -s "$TMPDIR/mine/lin12.c" caches/example-plugin/lin12.c && built lin12.so
     report $? "a pool that is wrong by itself: $1"
-    expect_exit 1 "  fails" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --cache seq --workload plain-decode
+    expect_exit 1 "  fails" replay --plugin "$TMPDIR/mine/lin12.so" --pool "$4" --cache seq --workload plain-decode
     holds "  for that" "\"status\": \"fail\", \"reason\": \"pool lin12 by itself, format lin12, $3" "$records"
     cp caches/example-plugin/lin12.c "$TMPDIR/mine"
 }
 alone "bytes() leaves out its struct" 's|return sizeof(lin12_pool) + cells|return cells|' \
-    'dim 16, 3 KV heads, growth double: bytes\(\) says 0 for 0 cells of 3 x 16, and the allocator holds [0-9]+'
-alone "rows of 40 are taken to be as long as those of 32" 's|dim / 2 \* 3;|dim / 16 * 24;|' 'dim 40, .*: .* channel [0-9]+ .*reads as .*, expected'
+    'dim 16, 3 KV heads, growth double: bytes\(\) says 0 for 0 cells of 3 x 16, and the allocator holds [0-9]+' lin12
+alone "rows of 40 are taken to be as long as those of 32" 's|dim / 2 \* 3;|dim / 16 * 24;|' 'dim 40, .*: .* channel [0-9]+ .*reads as .*, expected' k=lin12,v=f32
 alone "a copy takes the cell itself" 's|row_at(p, 0, cells\[i\]), cell_bytes|row_at(p, 0, base + i), cell_bytes|' \
-    'dim 16, .*: after gather_into cell 10, head 0, channel [0-9]+ reads as'
+    'dim 16, .*: after gather_into cell 10, head 0, channel [0-9]+ reads as' k=f32,v=lin12
 sed -i 's|KVB_OPAQUE|KVB_E4M3|' "$TMPDIR/mine/lin12.c"
 ok "a format with elements of a standard one builds" built lin12.so
 expect_exit 3 "  is not judged under a name of its own" "$KVBENCH" run --check --set no-witness --plugin "$TMPDIR/mine/lin12.so" --pool lin12 \
