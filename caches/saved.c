@@ -537,7 +537,7 @@ typedef struct output {
 static void put(output *out, const void *bytes, size_t n)
 {
     out->sum = saved_sum(out->sum, bytes, n);
-    if (!out->error && fwrite(bytes, 1, n, out->file) != n)
+    if (!out->error && n && fwrite(bytes, 1, n, out->file) != n) /* no list of spans: NULL */
         out->error = -errno;
 }
 
