@@ -35,18 +35,21 @@ typedef struct work {
     float *qk, *kk; /* [C][C] products of rows */
     float *weights; /* [C][C] */
     float *scaled;  /* [C][d_k] rows times their decay; [d_k][C] keys times theirs */
-    float *u;       /* [C][d_v] */
+    float *u;       /* [C][d_v] of DELTA: beta (v - what the state has) */
     float *reads;   /* [C][d_v] */
     float *out;     /* [C][d_v] */
     decays log;
-    float since[C]; /* decays from the beginning of the chunk to each token */
+    float since[C];      /* decays from the beginning of the chunk to each token */
+    float gate[C];       /* of MAMBA2, else 1 */
+    const float *writes; /* what tokens add along their keys, times `gate`: rows of d_v floats, u or v itself */
+    uint32_t writes_row; /* floats from one to the next */
     rows_ahead ahead[3];
     uint32_t n_ahead;
     bool streamed;
 } work;
 
 VEC_INLINE void multiply(uint32_t rows, uint32_t depth, uint32_t width, const float *a, size_t a_row, const float *b,
-                         float *c, size_t c_row, bool add)
+                         uint32_t b_row, float *c, size_t c_row, bool add)
 {
     const float *from[128];
     float *to[128];
@@ -56,7 +59,17 @@ VEC_INLINE void multiply(uint32_t rows, uint32_t depth, uint32_t width, const fl
             from[i] = a + (r + i) * a_row;
             to[i] = c + (r + i) * c_row;
         }
-        KVB_ISA_NAME(kvb_product)(n, depth, width, from, b, width, to, add);
+        KVB_ISA_NAME(kvb_product)(n, depth, width, from, b, b_row, to, add);
+    }
+}
+
+/* out += weights writes: a token sees itself and those before it. */
+static void writes_read(work *w)
+{
+    for (uint32_t t = 0, some; t < w->c->n; t += some) {
+        some = product_panel_rows(w->c->n - t);
+        multiply(some, t + some, w->d_v, w->weights + (size_t)t * C, C, w->writes, w->writes_row,
+                 w->out + (size_t)t * w->d_v, w->d_v, true);
     }
 }
 
@@ -87,17 +100,22 @@ static void rows_multiply(work *w, const float *const *rows, float *to)
 static void logs_sum(work *w, uint32_t h)
 {
     const kvb_scan *x = w->c->args;
-    double sum = 0;
+    double sum = 0, sums[C];
+    for (uint32_t t = 0; t < w->c->n; t++) {
+        const size_t row = (size_t)(w->c->first + t) * x->problem.heads + h;
+        const double own = (x->gate ? (double)x->gate[row] : 1.0) * (x->a ? (double)x->a[h] : 1.0);
+        const double bits = own * 0x1.71547652b82fep+0;
+        sums[t] = sum += bits > LEAST ? bits : LEAST;
+        w->gate[t] = x->problem.kind == KVB_SCAN_MAMBA2 ? x->gate[row] : 1;
+    }
+    for (uint32_t t = w->c->n; t < C; t++) {
+        sums[t] = sum;
+        w->gate[t] = 1;
+    }
     for (uint32_t t = 0; t < C; t++) {
-        if (t < w->c->n) {
-            const size_t row = (size_t)(w->c->first + t) * x->problem.heads + h;
-            const double own = (x->gate ? (double)x->gate[row] : 1.0) * (x->a ? (double)x->a[h] : 1.0);
-            const double bits = own * 0x1.71547652b82fep+0;
-            sum += bits > LEAST ? bits : LEAST;
-        }
-        const double high = nearbyint(sum * 512) / 512;
+        const double high = nearbyint(sums[t] * 512) / 512;
         w->log.high[t] = (float)high;
-        w->log.low[t] = (float)(sum - high);
+        w->log.low[t] = (float)(sums[t] - high);
     }
     for (uint32_t t = 0; t < C; t += VL)
         vf_store(w->since + t, vf_exp2(vf_min(vf_load(w->log.high + t) + vf_load(w->log.low + t), vf_set(0))));
@@ -110,7 +128,7 @@ VEC_INLINE vf decay_between(const decays *log, float high, float low, uint32_t i
     return vf_exp2(vf_min(apart, vf_set(0)));
 }
 
-/* weights[t][i] = products[t][i] times the decay from i to t, for i < t, and i = t unless `strict`; else 0. */
+/* weights[t][i] = products[t][i] times gate[i] and the decay from i to t, for i < t, and i = t unless `strict`; else 0. */
 static void weights_make(work *w, const float *products, bool strict)
 {
     for (uint32_t t = 0; t < w->c->n; t++) {
@@ -118,7 +136,7 @@ static void weights_make(work *w, const float *products, bool strict)
         const uint32_t seen = ((2u << t) - 1) >> strict; /* a bit for each i */
         for (uint32_t i = 0; i < C; i += VL)
             vf_store(row + i, vf_select(seen >> i,
-                                        vf_load(products + (size_t)t * C + i) *
+                                        vf_load(products + (size_t)t * C + i) * vf_load(w->gate + i) *
                                             decay_between(&w->log, w->log.high[t], w->log.low[t], i),
                                         vf_set(0)));
     }
@@ -138,18 +156,6 @@ static const float *value_of(const work *w, uint32_t t, uint32_t h)
 {
     const kvb_scan *x = w->c->args;
     return x->v + ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
-}
-
-/* u = gate v */
-static void writes_make(work *w, uint32_t h)
-{
-    const kvb_scan *x = w->c->args;
-    for (uint32_t t = 0; t < w->c->n; t++) {
-        const float *v = value_of(w, t, h);
-        const vf gate = vf_set(x->gate ? x->gate[(size_t)(w->c->first + t) * x->problem.heads + h] : 1);
-        for (uint32_t c = 0; c < w->d_v; c += VL)
-            vf_store(w->u + (size_t)t * w->d_v + c, gate * vf_load(v + c));
-    }
 }
 
 /* u = beta (v - reads - weights u), token by token: columns c .. c + vecs * VL - 1. */
@@ -181,12 +187,14 @@ static void writes_solve(work *w, uint32_t h, const float *state)
     const uint32_t n = w->c->n;
     uint32_t c = 0;
     rows_decay(w, w->k);
-    multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->reads, w->d_v, false);
+    multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->d_v, w->reads, w->d_v, false);
     weights_make(w, w->kk, true);
     for (; c + STRIP * VL <= w->d_v; c += STRIP * VL)
         strip_solve(w, h, STRIP, c);
     for (; c < w->d_v; c += VL)
         strip_solve(w, h, 1, c);
+    w->writes = w->u;
+    w->writes_row = w->d_v;
 }
 
 static void state_take(work *w, float *state)
@@ -194,13 +202,13 @@ static void state_take(work *w, float *state)
     const uint32_t last = w->c->n - 1;
     float since[C];
     for (uint32_t i = 0; i < C; i += VL)
-        vf_store(since + i, decay_between(&w->log, w->log.high[last], w->log.low[last], i));
+        vf_store(since + i, vf_load(w->gate + i) * decay_between(&w->log, w->log.high[last], w->log.low[last], i));
     KVB_ISA_NAME(kvb_rescale)(state, state, w->d_k * w->d_v, w->since[last]);
     for (uint32_t d = 0; d < w->d_k; d++) {
         for (uint32_t i = 0; i < C; i += VL)
             vf_store(w->scaled + (size_t)d * C + i, vf_load(w->keys + (size_t)d * C + i) * vf_load(since + i));
     }
-    multiply(w->d_k, w->c->n, w->d_v, w->scaled, C, w->u, state, w->d_v, true);
+    multiply(w->d_k, w->c->n, w->d_v, w->scaled, C, w->writes, w->writes_row, state, w->d_v, true);
 }
 
 /* Finds the rows that are read after head h of this chunk: v of the next head; after the last head q and k, too. */
@@ -246,16 +254,16 @@ static void head_take(work *w, uint32_t h, float *state)
     ahead_find(w, h);
     quarter_prefetch(w, 0);
     logs_sum(w, h);
+    w->writes = value_of(w, 0, h);
+    w->writes_row = w->d_v * w->c->args->problem.heads;
     if (w->c->args->problem.kind == KVB_SCAN_DELTA)
         writes_solve(w, h, state);
-    else
-        writes_make(w, h);
     quarter_prefetch(w, 1);
     weights_make(w, w->qk, false);
     rows_decay(w, w->q);
-    multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->out, w->d_v, false);
+    multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->d_v, w->out, w->d_v, false);
     quarter_prefetch(w, 2);
-    multiply(n, n, w->d_v, w->weights, C, w->u, w->out, w->d_v, true);
+    writes_read(w);
     quarter_prefetch(w, 3);
     state_take(w, state);
     for (uint32_t t = 0; t < n; t++)
