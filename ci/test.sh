@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 
 BUILD=$(realpath "${1:?usage: ci/test.sh BUILD TEST…}")
 shift
+export PATH=/usr/bin:$PATH # Debian's python3 first, whose packages ci/deps.sh installs
 export BUILD KVB_WORKLOADS=$PWD/workloads/recorded KVB_PLOTS=$PWD/plots # BUILD may lie anywhere
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 export LSAN_OPTIONS="suppressions=$PWD/ci/leaks.txt:print_suppressions=0"

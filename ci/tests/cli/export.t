@@ -7,7 +7,6 @@
 fixtures=ci/tests/cli/fixtures
 xsd=$fixtures/junit.xsd
 compare=/usr/share/benchmark/compare.py
-python=/usr/bin/python3 # Debian's, whose packages these are
 
 # reader NAME PACKAGE COMMAND…: is there such a reader? Its tests are skipped, with the reason, where there is none.
 reader() {
@@ -79,19 +78,19 @@ if reader "JUnit by its schema" libxml2-utils xmllint --version; then
     ok "JUnit by its schema" xmllint --noout --schema $xsd "$TMPDIR/f.junit"
 fi
 
-if reader "Google Benchmark's compare.py" "libbenchmark-tools python3-scipy" $python $compare --help; then
-    ok "Google Benchmark's compare.py reads both" $python $compare --no-color -d "$TMPDIR/u.json" benchmarks \
+if reader "Google Benchmark's compare.py" "libbenchmark-tools python3-scipy" python3 $compare --help; then
+    ok "Google Benchmark's compare.py reads both" python3 $compare --no-color -d "$TMPDIR/u.json" benchmarks \
         "$TMPDIR/f.benchmark" "$TMPDIR/slower.benchmark"
     holds "  and runs its U test over the passes" 'U Test, Repetitions: 12 vs 12'
-    ok "  which finds the kernel that became slower, and no other" $python - "$TMPDIR/u.json" <<'PY'
+    ok "  which finds the kernel that became slower, and no other" python3 - "$TMPDIR/u.json" <<'PY'
 import json, sys
 slower = {b["name"] for b in json.load(open(sys.argv[1])) if b.get("utest") and b["utest"]["time_pvalue"] < 0.001}
 assert slower and all("/flash/" in name for name in slower), slower
 PY
 fi
 
-if reader "pandas" python3-pandas $python -c 'import pandas'; then
-    ok "pandas reads records and CSV alike" $python - "$f" "$TMPDIR/f.csv" "$TMPDIR/f.benchmark" <<'PY'
+if reader "pandas" python3-pandas python3 -c 'import pandas'; then
+    ok "pandas reads records and CSV alike" python3 - "$f" "$TMPDIR/f.csv" "$TMPDIR/f.benchmark" <<'PY'
 import json, sys, pandas
 lines = pandas.read_json(sys.argv[1], lines=True)
 records = pandas.json_normalize(lines[lines["workload"].notna()].to_dict("records"))

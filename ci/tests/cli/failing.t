@@ -84,15 +84,14 @@ done
 expect_exit 2 "--gdb needs --only" "${half[@]}" --set gdb
 expect_exit 2 "--only needs --check" "$KVBENCH" run --workload agent-fork --only line=2
 
-python=/usr/bin/python3 # Debian's
 expect_exit 1 "--dump" "${half[@]}" --workload agent-fork --pool f32 --dump "$odd/f32"
 expect_exit 1 "  of rows that are staged" "${half[@]}" --workload plain-decode-8x128 --pool q8_0 --dump "$odd/q8_0"
 expect_exit 2 "  no dump is overwritten" "${half[@]}" --workload agent-fork --pool f32 --dump "$odd/f32"
-if $python -c 'import numpy' 2>"$err"; then
+if python3 -c 'import numpy' 2>"$err"; then
     for dump in f32 q8_0; do
-        ok "  its script shows the worst element of $dump" $python "$odd/$dump/difference.py"
+        ok "  its script shows the worst element of $dump" python3 "$odd/$dump/difference.py"
         holds "  in the upper half of the heads" '^query 0, head ([23]|1[6-9]|2[0-9]|3[01]), channel [0-9]+: got .* rho [0-9.e+]+; [1-9][0-9]* of [0-9]+ elements fail'
-        ok "  and what it holds gives what is exact, and not what came out" $python - "$odd/$dump" <<'PY'
+        ok "  and what it holds gives what is exact, and not what came out" python3 - "$odd/$dump" <<'PY'
 import json, sys, numpy as np
 call = np.load(sys.argv[1] + "/call.npz")
 raw = open(sys.argv[1] + "/call.safetensors", "rb").read()

@@ -65,12 +65,11 @@ expect_exit 1 "a second pass shows other bits" "$KVBENCH" run --plugin "$so" --k
 said moody fail 'scan\(\) gave other bits than in the first pass'
 
 # A dump of the first failing call; what it holds gives what is exact, and not what came out.
-python=/usr/bin/python3 # Debian's
 expect_exit 1 "--dump" "${run[@]}" --plugin "$so" --kernel scan-remembers --workload state-fork --dump "$TMPDIR/dump"
-if $python -c 'import numpy' 2>"$err"; then
-    ok "  its script shows the worst element" $python "$TMPDIR/dump/difference.py"
+if python3 -c 'import numpy' 2>"$err"; then
+    ok "  its script shows the worst element" python3 "$TMPDIR/dump/difference.py"
     holds "  of a token" '^token [0-9]+, head 0, channel [0-9]+: got .* rho [0-9.e+]+; [1-9][0-9]* of [0-9]+ elements fail'
-    ok "  and it is the whole call" $python - "$TMPDIR/dump" <<'PY'
+    ok "  and it is the whole call" python3 - "$TMPDIR/dump" <<'PY'
 import json, sys, numpy as np
 call = np.load(sys.argv[1] + "/call.npz")
 raw = open(sys.argv[1] + "/call.safetensors", "rb").read()

@@ -3,12 +3,11 @@
 # Shows: judge passes attention and scans that NumPy computed and fails each of their mistakes with words that lead to it; our kernels
 # have the same rho through a file as in process; what is not said is asked for by name; bad input is one line and exit 2.
 . "$(dirname "$0")/lib.sh"
-python=/usr/bin/python3 # Debian's, which has its numpy
 calls=$TMPDIR/calls
 mkdir "$calls"
 
-if $python -c 'import numpy' 2>"$err"; then
-    ok "calls in NumPy" $python ci/tests/cli/judge_calls.py "$calls"
+if python3 -c 'import numpy' 2>"$err"; then
+    ok "calls in NumPy" python3 ci/tests/cli/judge_calls.py "$calls"
     cp "$out" "$TMPDIR/expected"
     while IFS=$'\t' read -r name words; do
         if [ "$words" = right ]; then
@@ -67,7 +66,7 @@ if $python -c 'import numpy' 2>"$err"; then
     holds "  asks for the first by name" 'layout is not said: --say layout=VALUE, or "layout" in .*right.json: axes' "$err"
     expect_exit 2 "all but the scale" say --say layout=bhsd --say causal=no --say arithmetic=f32
     holds "  asks for it" 'scale is not said' "$err"
-    $python - "$calls" <<'PY'
+    python3 - "$calls" <<'PY'
 import sys, numpy as np
 folder = sys.argv[1]
 q, k = np.ones((1, 4, 2, 8), np.float32), np.ones((1, 2, 5, 8), np.float32)
@@ -129,7 +128,7 @@ PY
     expect_exit 2 "one tap" "$KVBENCH" judge "$calls/bad-taps.npz" --say layout=bsd --say recurrence=conv --say activation=none --say arithmetic=f32
     holds "  is too few" "array 'taps' .* expected at least 2 taps" "$err"
     # A kernel that rounds q to 8 bits: judged by the q that it multiplied.
-    $python - "$calls" <<'PY'
+    python3 - "$calls" <<'PY'
 import sys, numpy as np
 rng = np.random.default_rng(3)
 q, k, v = (rng.standard_normal((1, h, n, 64)).astype(np.float32) for h, n in ((4, 5), (2, 90), (2, 90)))
@@ -153,7 +152,7 @@ PY
     holds "  is wrong" 'why +q_rounded moves q [0-9.]+ times as far as the kernel declares: query 0, head 0'
     bad rounded "array 'q_rounded' .*: expected floats, of the shape of q"
     # More rows than the oracle solves: the others get a second opinion.
-    $python - "$calls" <<'PY'
+    python3 - "$calls" <<'PY'
 import sys, numpy as np
 rng = np.random.default_rng(1)
 q, k, v = (rng.standard_normal((1, h, 1900, 64)).astype(np.float32) for h in (8, 1, 1))
@@ -170,7 +169,7 @@ PY
     expect_exit 1 "a wrong row that is not in the sample" "$KVBENCH" judge "$calls/many-one-wrong.npz" "${many[@]}"
     holds "  is found" 'where +sequence 0; head 3; query 1001'
     holds "  by a second opinion" '"reason": "second opinion: out of sequence 0, query 1001, head 3' "$TMPDIR/many.jsonl"
-    ok "what capture.py wrote" $python - "$TMPDIR/captured" <<'PY'
+    ok "what capture.py wrote" python3 - "$TMPDIR/captured" <<'PY'
 import sys, numpy as np
 sys.path[:0] = ["workloads/capture", "ci/tests/cli"]
 from capture import capture
@@ -187,7 +186,7 @@ assert capture(**said) is None
 PY
     ok "  is right" "$KVBENCH" judge "$TMPDIR"/captured/*.safetensors
     holds "  of the heads that were asked for" '4 query heads over 2 KV heads x 32'
-    ok "what capture.py wrote of a scan" $python - "$TMPDIR/scans" <<'PY'
+    ok "what capture.py wrote of a scan" python3 - "$TMPDIR/scans" <<'PY'
 import sys, numpy as np
 sys.path[:0] = ["workloads/capture"]
 from capture import capture_scan
@@ -211,8 +210,8 @@ else
 fi
 
 # torch of Debian, where it is installed: its mathematical path, and the same steps one by one.
-if $python -c 'import torch' 2>"$err"; then
-    ok "calls of torch" env OMP_NUM_THREADS=1 $python - "$TMPDIR/torch" <<'PY'
+if python3 -c 'import torch' 2>"$err"; then
+    ok "calls of torch" env OMP_NUM_THREADS=1 python3 - "$TMPDIR/torch" <<'PY'
 import sys, torch
 sys.path[:0] = ["workloads/capture"]
 from capture import capture

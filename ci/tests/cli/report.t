@@ -228,7 +228,6 @@ expect_exit 3 "a folder that cannot be" "$KVBENCH" report "$run" -o "$run/page"
 one_line "  in one line"
 expect_exit 3 "no python3" env KVB_PYTHON="$TMPDIR/none" "$KVBENCH" report "$run" -o "$TMPDIR/page"
 one_line "  in one line"
-python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || command -v python3)
-expect_exit 3 "no gnuplot" env PATH="$TMPDIR" KVB_PYTHON="$python" "$KVBENCH" report "$run" -o "$TMPDIR/page"
+expect_exit 3 "no gnuplot" env PATH="$TMPDIR" KVB_PYTHON="$(command -v python3)" "$KVBENCH" report "$run" -o "$TMPDIR/page"
 holds "  names the package" 'install the Debian package gnuplot-nox' "$err"
 done_testing

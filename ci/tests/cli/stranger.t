@@ -158,8 +158,7 @@ for name in mine groups; do
 done
 
 # Debian's numpy belongs to its own python3
-python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)
-if ! "$python" -c 'import numpy' 2>"$err"; then
+if ! python3 -c 'import numpy' 2>"$err"; then
     report 0 "numpy writes tensors # SKIP no numpy: install the Debian package python3-numpy"
     done_testing
 fi
@@ -172,18 +171,18 @@ digest() { # digest NAME: replays it, and prints the hash of what attention gave
 expect_exit 2 "a trace without its tensors" "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --pool f16
 one_line "  in one line"
 holds "  names them" 'own.safetensors' "$err"
-ok "numpy writes tensors" env -C "$TMPDIR" "$python" own.py
+ok "numpy writes tensors" env -C "$TMPDIR" python3 own.py
 ok "  that a trace names" "$KVBENCH" show "$TMPDIR/own.jsonl"
 ok "  and that replay" "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --pool f16
 holds "  and pass" '^[1-9][0-9]* passed, 0 failed'
 ok "  the numbers count" digest one
 cp "$out" "$TMPDIR/digest"
 sed -i 's/default_rng(1)/default_rng(2)/' "$TMPDIR/own.py"
-ok "other numbers" env -C "$TMPDIR" "$python" own.py
+ok "other numbers" env -C "$TMPDIR" python3 own.py
 ok "  replay too" digest two
 ok "  and give another result" test -s "$TMPDIR/digest" -a "$(cat "$out")" != "$(cat "$TMPDIR/digest")"
 sed -i 's/^tokens, layers, heads, kv_heads, dim = 40/tokens, layers, heads, kv_heads, dim = 30/' "$TMPDIR/own.py"
-ok "too few rows" env -C "$TMPDIR" "$python" own.py
+ok "too few rows" env -C "$TMPDIR" python3 own.py
 expect_exit 2 "  are refused" "$KVBENCH" run --check --workload "$TMPDIR/own.jsonl" --pool f16
 holds "  with the tensor and its shape" "own.safetensors: tensor 'q.0'" "$err"
 done_testing

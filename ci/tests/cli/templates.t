@@ -6,19 +6,18 @@
 . "$(dirname "$0")/lib.sh"
 
 [ "$sanitized" ] && skip_all "Valgrind runs no program that has a sanitizer in it"
-python=/usr/bin/python3 # Debian's, whose packages these are
-$python -c 'import yaml' 2>"$err" || skip_all "not installed: python3-yaml"
+python3 -c 'import yaml' 2>"$err" || skip_all "not installed: python3-yaml"
 command -v valgrind >/dev/null || skip_all "not installed: valgrind"
 tree=$PWD
 
 # planted SERVICE FILE NAME SED-SCRIPT MESSAGE: a mistake is found
-schema() { $python ci/tests/cli/fixtures/ci_schema.py "$@"; }
+schema() { python3 ci/tests/cli/fixtures/ci_schema.py "$@"; }
 planted() {
     sed "$4" "ci/templates/$2" >"$TMPDIR/planted.yml"
     expect_exit 1 "  $1: $3 is refused" schema "$1" "$TMPDIR/planted.yml"
     holds "    by name" "$5"
 }
-if $python -c 'import jsonschema' 2>"$err"; then
+if python3 -c 'import jsonschema' 2>"$err"; then
     for template in github:github-actions.yml gitlab:gitlab-ci.yml; do
         service=${template%%:*} file=${template#*:}
         ok "$service: the template is what its service reads" schema "$service" "ci/templates/$file"
@@ -92,7 +91,7 @@ job() {
     [ ! -e "$TMPDIR/mine/.base" ] || git -C "$TMPDIR/mine" worktree remove -f .base
     rm -f "$TMPDIR/mine/compare.md"
     expect_exit "$1" "$service: $2" env -C "$TMPDIR/mine" KVBENCH_VERSION="$pin" \
-        $python "$tree/ci/tests/cli/fixtures/ci_job.py" "$service" "$tree/ci/templates/$file" "$3" "${4-base}"
+        python3 "$tree/ci/tests/cli/fixtures/ci_job.py" "$service" "$tree/ci/templates/$file" "$3" "${4-base}"
 }
 
 twice='1i static unsigned turn;
