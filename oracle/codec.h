@@ -34,7 +34,8 @@ struct kvb_codec {
 
 /* Bytes of one part of one row (of scales and zeros that are shared: of one block). 0: there is none. */
 size_t kvb_codec_bytes(const kvb_codec *codec, uint32_t dim, int part);
-/* Encodes rows [n][dim] together: 1 <= n <= codec->block. part[i]: [n][kvb_codec_bytes()], or [1][...] if it is shared. */
+/* Encodes rows [n][dim] together: 1 <= n <= codec->block. part[i]: [n][kvb_codec_bytes()]; of a shared part
+ * [1][kvb_codec_bytes()]. */
 void kvb_codec_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                       unsigned char *const part[KVB_PARTS]);
 /* Decodes one row from its parts; shared parts are the block's. size [dim]: the sum of the magnitudes of each element's

@@ -142,7 +142,7 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 
 /* ---- what the lines look like ------------------------------------------------------------------------ */
 
-/* Members of an event that a field fills, of 32 bits or arrays of such. */
+/* Members of an event that are filled by one field each: arrays of 32-bit numbers, then single ones. */
 #define ARRAYS(X)                                                                                                      \
     X(POS, pos) X(SEQ, seq) X(ACCEPTED, accepted) X(TOK, tok) X(PARENTS, parents) X(DSTS, dsts) X(SRCS, srcs)
 #define NUMBERS(X)                                                                                                     \
@@ -150,8 +150,8 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 #define NAME(SLOT, MEMBER)   SLOT,
 #define MEMBER(SLOT, MEMBER) [SLOT] = offsetof(kvb_event, MEMBER),
 
-/* The place of a field. First come arrays, in the order of kvb_event_store.block; then fields that fill no single member
- * (those of prefill and fill in place of pos, seq and n; the extra key); then numbers. */
+/* The place of a field. First come arrays, in the order of kvb_event_store.block. Then come fields that fill no single
+ * member: prefill and fill have them in place of pos, seq and n; and the extra key. Numbers are last. */
 typedef enum slot { ARRAYS(NAME) SEQ_ID, FROM, COUNT, REUSE, NUMBERS(NAME) SLOTS } slot;
 #define N_ARRAYS (SRCS + 1)
 

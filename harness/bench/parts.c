@@ -462,7 +462,7 @@ static const kvb_model model = {.n_layers = 1,
                                             .scale = 1,
                                             .rope = {.known = true, .dims = CALL_DIM, .base = 10000}}}};
 
-/* The calls: a name here, in the table, the unit, and its nanoseconds. */
+/* The calls: name here, name in the table, its unit, nanoseconds of one such unit. */
 #define CALLS_OF(V)                                                                                                    \
     V(STEP_ALL, "step all", "ns a token", 1)                                                                           \
     V(STEP_ONE, "step one", "ns", 1)                                                                                   \

@@ -34,10 +34,10 @@ typedef struct kvb_config_fact {
 typedef struct kvb_config_class {
     const char *names;      /* architectures and model types, separated by spaces */
     const char *class_name; /* "Gemma3TextConfig" */
-    /* Values of fields that the model's class in transformers fills in if the file lacks them: "head_dim=256
+    /* Fields that a file may leave out, with the values that transformers takes then: "head_dim=256
      * sliding_window|sliding_window_size=4096", where | separates two names of one field. NULL: none */
     const char *defaults;
-    const char *inert; /* fields that change memory in other models, but that this model's code does not read */
+    const char *inert; /* fields that change memory in other models, but not in this one: its code does not read them */
 } kvb_config_class;
 
 /* The class with this architecture or model type; NULL: none. */

@@ -266,27 +266,36 @@ TEST(caches_and_models_without_shifts_say_so)
     EACH_CACHE(type, 0)
     {
         kvb_allocator allocator = {0};
-        kvb_model m = model;
         kvb_cache *cache;
-        for (int unknown = 0; unknown < 2; unknown++) {
-            m.groups[2].rope.known = !unknown;
+        for (int unknown = -1; unknown < (int)model.n_groups; unknown++) { /* the group whose rope is; -1: none */
+            kvb_model m = model;
+            char group[16];
+            if (unknown >= 0)
+                m.groups[unknown].rope.known = false;
+            snprintf(group, sizeof group, "group %d", unknown);
             assert_int_equal(small_open(type, &m, kvb_builtin_pools[0], &allocator, &cache), 0);
-            const bool can = type->flags & KVB_CACHE_SHIFT && !unknown;
+            const bool can = type->flags & KVB_CACHE_SHIFT && unknown < 0;
             assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), can ? 0 : -ENOTSUP);
             if (!can)
-                assert_contains(kvb_cache_why(cache), type->flags & KVB_CACHE_SHIFT ? "group 2" : "seq_add");
+                assert_contains(kvb_cache_why(cache), type->flags & KVB_CACHE_SHIFT ? group : "seq_add");
             kvb_cache_close(cache);
         }
     }
-    for (size_t p = 0; kvb_builtin_pools[p]; p++) {
-        kvb_allocator allocator = {0};
-        const kvb_pool_type *pool = kvb_builtin_pools[p];
-        kvb_cache *cache;
-        if (small_open(&kvb_cache_seq, &model, pool, &allocator, &cache))
-            continue;
-        assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), pool->format->residual_cells ? -ENOTSUP : 0);
-        kvb_cache_close(cache);
-    }
+    for (size_t p = 0; kvb_builtin_pools[p]; p++)
+        for (int unknown = 0; unknown < 2; unknown++) {
+            kvb_allocator allocator = {0};
+            const kvb_pool_type *pool = kvb_builtin_pools[p];
+            kvb_model m = model;
+            kvb_cache *cache;
+            m.groups[0].rope.known = !unknown;
+            if (small_open(&kvb_cache_seq, &m, pool, &allocator, &cache))
+                continue;
+            const bool can = !pool->format->residual_cells && !unknown;
+            assert_int_equal(kvb_cache_seq_add(cache, 0, 0, 4, 1), can ? 0 : -ENOTSUP);
+            if (!can)
+                assert_contains(kvb_cache_why(cache), unknown ? "group 0" : pool->name);
+            kvb_cache_close(cache);
+        }
 }
 
 /* Tokens at one position are all seen, each row rotated by its own distance. They are saved like this, and loaded by

@@ -32,6 +32,8 @@ for r in passed:
     assert t["null_difference"] >= 0 and 0 < t["harness_share"] < 1 and t["cache_state"] == "natural"
     assert w["kind"] in t["kinds"] and w["read_gb_per_s"] > 0 and w["peak_gflop_per_s"] > 0
     assert abs(w["of_read"] - w["gb_per_s"] / w["read_gb_per_s"]) < 1e-6 * w["of_read"]
+    if t["kinds"][w["kind"]]["samples"] == attending: # all steps are of one kind
+        assert abs(w["gb_per_s"] * w["flops"] / (w["gflop_per_s"] * w["bytes_read"]) - 1) < 1e-6
     assert w["of_limit"] >= w["of_read"] * (1 - 1e-6)
     kept = t["passes"] - t["warmup"]
     assert len(t["series"]) == (0 if kept < 4 else min(kept, kept // -(-kept // 64)))

@@ -52,8 +52,8 @@ static bool same_twins(const char *one, const char *other, const kvb_scenario *s
     return same;
 }
 
-/* The right recording and tokens come from recompute, which reads no cached rows; from slab or seq, if the scenario needs
- * rows that are kept. With the reference kernel, over every cache, the model has the same tokens. */
+/* The recording to compare with comes from recompute, which reads no cached rows; where a scenario needs rows that are kept,
+ * it comes from slab or seq. With the reference kernel every cache gives the same tokens. */
 TEST(test_recordings_do_not_depend_on_the_cache)
 {
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
