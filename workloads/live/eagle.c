@@ -161,8 +161,8 @@ KVB_SCENARIO(
     .summary = "live model: 48 rounds of EAGLE's 25-node tree (mc_sim_7b_63), verified whole, accepted greedily",
     .note = "The draft model is the target's weights with seeded noise of 0.075 of each matrix's root mean square: it "
             "agrees often by construction.",
-    .cache = "tree", .needs = KVB_CACHE_TREE, .capacity = CAPACITY, .seq_capacity = CAPACITY, .max_seqs = 1,
-    .greedy = &kvb_scenario_eagle_greedy, .play = play_tree);
+    .cache = "tree", .small = &kvb_live_rank, .needs = KVB_CACHE_TREE, .capacity = CAPACITY, .seq_capacity = CAPACITY,
+    .max_seqs = 1, .greedy = &kvb_scenario_eagle_greedy, .play = play_tree);
 
 /*
  * spec-batch: trees of three sequences at once. The draft proposes level by level for all of them together, the target

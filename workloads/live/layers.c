@@ -72,14 +72,16 @@ static void play_batch(kvb_scene *scene)
 KVB_SCENARIO(sliding_window, .name = "sliding-window",
              .summary = "live model: 5 layers of 6 with a window of 24; prefill of 64, 3 branches, backtracking and a "
                         "fork inside the window, one sequence on to ten windows",
-             .cache = "window", .needs = KVB_CACHE_SEQ, .layers = 6, .full_every = 6, .limits = {.window = WINDOW},
-             .rollback = 8, .capacity = 1024, .seq_capacity = 320, .max_seqs = 5, .play = play_branches);
+             .cache = "window", .small = &kvb_live_rank, .needs = KVB_CACHE_SEQ, .layers = 6, .full_every = 6,
+             .limits = {.window = WINDOW}, .rollback = 8, .capacity = 1024, .seq_capacity = 320, .max_seqs = 5,
+             .play = play_branches);
 
 KVB_SCENARIO(sink_window, .name = "sink-window",
              .summary = "live model: a window of 16 and 4 sinks in every layer; 3 prompts prefilled in chunks, decoded "
                         "together, one forked, one cut back",
-             .cache = "window", .needs = KVB_CACHE_SEQ, .limits = {.window = SINK_WINDOW, .sinks = SINKS},
-             .rollback = 8, .capacity = 1024, .seq_capacity = 256, .max_seqs = 4, .play = play_batch);
+             .cache = "window", .small = &kvb_live_rank, .needs = KVB_CACHE_SEQ,
+             .limits = {.window = SINK_WINDOW, .sinks = SINKS}, .rollback = 8, .capacity = 1024, .seq_capacity = 256,
+             .max_seqs = 4, .play = play_batch);
 
 /*
  * The attention of some families of models, with few layers and heads. The seeded twins have the heads and dims of a
@@ -148,6 +150,7 @@ KVB_SCENARIO(
     .cache = "window", .needs = KVB_CACHE_SEQ, .layers = 4, .full_every = 4, .geometry = no_positions,
     .limits = {.chunk = 24},
     .real = &(const kvb_group){.heads = 40, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845},
+    .small = &(const kvb_group){.heads = 10, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845},
     .rollback = 8, .capacity = 1024, .seq_capacity = 320, .max_seqs = 5, .play = play_branches);
 
 /*

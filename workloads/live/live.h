@@ -36,6 +36,9 @@ typedef struct kvb_live_outcome {
 
 struct kvb_scene;
 
+/* A quarter of Llama 3 8B's heads, as one rank of four has them: the shape of cheaper twins. */
+extern const kvb_group kvb_live_rank;
+
 typedef struct kvb_scenario {
     const char *name;
     const char *summary; /* one line; the "source" of the trace */
@@ -109,9 +112,10 @@ bool kvb_live_twin_suffix(const kvb_scenario *scenario, unsigned twin, char *suf
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);
 
-/* Writes the workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. With options->twin it
- * has the twin's layers and name. */
-#define KVB_LONG_DECODE "long-decode"
+/* Writes the workloads long-decode and long-decode-2x128: 32768 cells filled, 32 decode steps. Synthetic: no model runs.
+ * With options->twin there is one, with the twin's layers and name. */
+#define KVB_LONG_DECODE      "long-decode"
+#define KVB_LONG_DECODE_RANK KVB_LONG_DECODE "-2x128"
 int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes);
 
 /*

@@ -179,6 +179,7 @@ static const kvb_model llama = {
     .groups =
         {{.heads = 32, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845 /* 1/sqrt(128) */}},
 };
+const kvb_group kvb_live_rank = {.heads = 8, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845};
 static const kvb_rope llama_rope = {.known = true, .base = 500000, .dims = 128};
 
 #define TWIN_SINKS 0x73696e6b73u /* stream of the twin's sink logits: "sinks" */
@@ -344,17 +345,12 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
     return err;
 }
 
-int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes)
+static int long_decode_write(const kvb_live_options *options, const char *name, const kvb_model *model,
+                             const char *directory, char *why, size_t why_bytes)
 {
     kvb_recorder recorder;
-    kvb_model model = llama;
-    char name[192] = KVB_LONG_DECODE;
-    if (options->twin) {
-        snprintf(name, sizeof name, KVB_LONG_DECODE "-%s", options->twin_name);
-        twin_make(options->twin, false, &model);
-    }
     const kvb_trace_header header =
-        seeded(name, "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &model, options);
+        seeded(name, "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, model, options);
     int err = kvb_recorder_open(&recorder, &(kvb_model){.n_layers = 0});
     uint32_t *pos = calloc(LONG_FILL, sizeof *pos), *seq = calloc(LONG_FILL, sizeof *seq);
     if (err || !pos || !seq) {
@@ -378,4 +374,18 @@ out:
     free(seq);
     kvb_recorder_close(&recorder);
     return err;
+}
+
+int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes)
+{
+    kvb_model model = llama;
+    char name[192];
+    if (options->twin) {
+        snprintf(name, sizeof name, KVB_LONG_DECODE "-%s", options->twin_name);
+        twin_make(options->twin, false, &model);
+        return long_decode_write(options, name, &model, directory, why, why_bytes);
+    }
+    int err = long_decode_write(options, KVB_LONG_DECODE, &model, directory, why, why_bytes);
+    model.groups[0] = kvb_live_rank;
+    return err ? err : long_decode_write(options, KVB_LONG_DECODE_RANK, &model, directory, why, why_bytes);
 }

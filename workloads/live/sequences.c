@@ -5,10 +5,6 @@
 
 #include "workloads/live/scenario.h"
 
-/* A quarter of Llama 3 8B's heads, as one rank of four has them. The quick suite runs twins of this shape in every format. */
-static const kvb_group llama_rank = {
-    .heads = 8, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845};
-
 /* plain-decode: one sequence; prefill, a second prompt part in chunks, decode. */
 
 enum { FIRST_PART = 48, SECOND_PART = 80, CHUNK = 16, DECODE = 64 };
@@ -26,7 +22,8 @@ void kvb_play_plain_decode(kvb_scene *scene)
 
 KVB_SCENARIO(plain_decode, .name = "plain-decode",
              .summary = "live model: prefill of 48, five chunks of 16, 64 decode steps", .cache = "contiguous",
-             .small = &llama_rank, .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
+             .small = &kvb_live_rank, .capacity = 256, .seq_capacity = 256, .max_seqs = 1,
+             .play = kvb_play_plain_decode);
 
 /*
  * batched-multi-seq: 8 sequences as a server with continuous batching runs them. Each step decodes all that are
@@ -130,7 +127,7 @@ static void play(kvb_scene *scene)
 
 KVB_SCENARIO(batched_multi_seq, .name = "batched-multi-seq",
              .summary = "live model: 8 sequences batched, admissions, chunked prefill beside decode, departures",
-             .cache = "seq", .needs = KVB_CACHE_SEQ, .small = &llama_rank, .capacity = 512, .seq_capacity = 128,
+             .cache = "seq", .needs = KVB_CACHE_SEQ, .small = &kvb_live_rank, .capacity = 512, .seq_capacity = 128,
              .max_seqs = 8, .play = play);
 
 /*
@@ -176,7 +173,8 @@ static void play_agent(kvb_scene *scene)
 KVB_SCENARIO(
     agent_fork, .name = "agent-fork",
     .summary = "live model: trunk, 6 branches, a branch of a branch, backtracking, losers dropped, winner kept",
-    .cache = "seq", .needs = KVB_CACHE_SEQ, .capacity = 1024, .seq_capacity = 128, .max_seqs = 8, .play = play_agent);
+    .cache = "seq", .small = &kvb_live_rank, .needs = KVB_CACHE_SEQ, .capacity = 1024, .seq_capacity = 128,
+    .max_seqs = 8, .play = play_agent);
 
 /*
  * parallel-sample: one prompt is prefilled once, cloned into 8 sample rows, and all rows are decoded in
@@ -199,8 +197,8 @@ static void play_sample(kvb_scene *scene)
 
 KVB_SCENARIO(parallel_sample, .name = "parallel-sample",
              .summary = "live model: one prompt cloned into 8 samples, decoded in lockstep", .cache = "slab",
-             .needs = KVB_CACHE_SEQ, .capacity = 1024, .seq_capacity = 80, .max_seqs = SAMPLES + 1,
-             .play = play_sample);
+             .small = &kvb_live_rank, .needs = KVB_CACHE_SEQ, .capacity = 1024, .seq_capacity = 80,
+             .max_seqs = SAMPLES + 1, .play = play_sample);
 
 /*
  * beam-search: the best four continuations of a prompt by the sum of their tokens' log-probabilities. After each step

@@ -274,13 +274,16 @@ TEST(test_long_decode)
     char why[320] = "";
     if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
-    kvb_trace *trace = trace_load(directory, KVB_LONG_DECODE, "");
-    assert_true(trace->needs.fill);
-    assert_int_equal(trace->n_events, 33);
-    assert_int_equal(trace->needs.cells, 32768 + 32);
-    assert_int_equal(trace->needs.queries, 32);
-    assert_contains(trace->header.source, "synthetic");
-    kvb_trace_free(trace);
+    for (uint32_t i = 0; i < 2; i++) {
+        kvb_trace *trace = trace_load(directory, i ? KVB_LONG_DECODE_RANK : KVB_LONG_DECODE, "");
+        assert_true(trace->needs.fill);
+        assert_int_equal(trace->n_events, 33);
+        assert_int_equal(trace->needs.cells, 32768 + 32);
+        assert_int_equal(trace->needs.queries, 32);
+        assert_int_equal(trace->header.model.groups[0].kv_heads, i ? 2 : 8);
+        assert_contains(trace->header.source, "synthetic");
+        kvb_trace_free(trace);
+    }
 }
 
 TEST(test_shipped_traces_are_current)
@@ -301,6 +304,7 @@ TEST(test_shipped_traces_are_current)
     if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
     assert_true(same_file(directory, "workloads/recorded", KVB_LONG_DECODE, ".jsonl"));
+    assert_true(same_file(directory, "workloads/recorded", KVB_LONG_DECODE_RANK, ".jsonl"));
 }
 
 TEST(test_unwritable_directory_is_named)
