@@ -134,6 +134,7 @@ KVB_SCENARIO(gpt_oss_like, .name = "gpt-oss-like",
              .cache = "window", .needs = KVB_CACHE_SEQ, .layers = 4, .full_every = 2, .geometry = sink_logits,
              .limits = {.window = 16},
              .real = &(const kvb_group){.heads = 64, .kv_heads = 8, .k_dim = 64, .v_dim = 64, .scale = 0.125},
+             .small = &(const kvb_group){.heads = 16, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .scale = 0.125},
              .rollback = 8, .capacity = 1024, .seq_capacity = 256, .max_seqs = 4, .play = play_batch);
 
 KVB_SCENARIO(gemma_like, .name = "gemma-like",
