@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A chunk of tokens by matrix products: vector.h has the formulas. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/convert.h"
 #include "kernels/vector/vec.h"
@@ -158,6 +159,20 @@ static const float *value_of(const work *w, uint32_t t, uint32_t h)
     return x->v + ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
 }
 
+/* v where it lies. Rows a multiple of 4 KiB apart push one another out of the first-level cache: side by side, where a
+ * large product reads them in narrow strips. */
+static void values_find(work *w, uint32_t h)
+{
+    const uint32_t d_v = w->d_v;
+    if (w->d_k <= 2 * C || d_v <= PRODUCT_VECS * VL) {
+        w->writes = value_of(w, 0, h);
+        w->writes_row = d_v * w->c->args->problem.heads;
+        return;
+    }
+    for (uint32_t t = 0; t < w->c->n; t++)
+        memcpy(w->u + (size_t)t * d_v, value_of(w, t, h), d_v * sizeof(float));
+}
+
 /* u = beta (v - reads - weights u), token by token: columns c .. c + vecs * VL - 1. */
 VEC_INLINE void strip_solve(work *w, uint32_t h, uint32_t vecs, uint32_t c)
 {
@@ -193,8 +208,6 @@ static void writes_solve(work *w, uint32_t h, const float *state)
         strip_solve(w, h, STRIP, c);
     for (; c < w->d_v; c += VL)
         strip_solve(w, h, 1, c);
-    w->writes = w->u;
-    w->writes_row = w->d_v;
 }
 
 static void state_take(work *w, float *state)
@@ -254,10 +267,12 @@ static void head_take(work *w, uint32_t h, float *state)
     ahead_find(w, h);
     quarter_prefetch(w, 0);
     logs_sum(w, h);
-    w->writes = value_of(w, 0, h);
-    w->writes_row = w->d_v * w->c->args->problem.heads;
+    w->writes = w->u;
+    w->writes_row = w->d_v;
     if (w->c->args->problem.kind == KVB_SCAN_DELTA)
         writes_solve(w, h, state);
+    else
+        values_find(w, h);
     quarter_prefetch(w, 1);
     weights_make(w, w->qk, false);
     rows_decay(w, w->q);
