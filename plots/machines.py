@@ -25,8 +25,16 @@ def cpu_name(record):
     return record.get("cpu_model") or record["cpu_id"] or "a CPU without a name"
 
 
+def is_met(value, target):
+    """Does a figure meet a target as ">= 0.90", ">= 5.00x" or "<= 400"?"""
+    if not target:
+        return False
+    sign, wanted = target.split()
+    return value >= float(wanted.rstrip("x")) if sign == ">=" else value <= float(wanted.rstrip("x"))
+
+
 def reached(record):
-    """{(work, of what): (text, kernel, target)}: of each work the largest share, of each gain the largest, of calls the cycles."""
+    """{(work, of what): (text, kernel, target, value)}: of each work the largest share, of each gain the largest, of calls the cycles."""
     found, best = {}, {}
     for row in record["works"]:
         kernel, _, gain = row["kernel"].partition(", gain over ")
@@ -40,7 +48,7 @@ def reached(record):
             key, value = (row["work"], "of the limit"), row.get("of both") or row.get("ratio")  # scans have one limit
         if value is not None and float(str(value).rstrip("x")) > best.get(key, -1) and row.get("met") != "WRONG":
             best[key] = float(str(value).rstrip("x"))
-            found[key] = (f"{value:.2f}" if isinstance(value, float) else str(value), kernel, row.get("target") or "")
+            found[key] = (f"{value:.2f}" if isinstance(value, float) else str(value), kernel, row.get("target") or "", best[key])
     return found
 
 
@@ -75,35 +83,26 @@ def facts(last):
 
 
 def works(last):
-    """A row for each figure of each work: work, figure, [(text, kernel where it is not flash) or None for each machine], target."""
+    """A row for each figure of each work: work, figure, [(text, kernel where it is not flash, value) or None for each machine], target."""
     found = {machine: reached(record) for machine, record in last.items()}
     rows = []
     for key in dict.fromkeys(key for machine in reversed(found) for key in found[machine]):
         cells, target = [], ""
         for machine in last:
-            text, kernel, wanted = found[machine].get(key, ("", "", ""))
+            text, kernel, wanted, value = found[machine].get(key, ("", "", "", 0))
             target = wanted or target
             plain = kernel in ("flash", "scan", key[1])
-            cells.append((text, "" if plain else kernel) if text else None)
+            cells.append((text, "" if plain else kernel, value) if text else None)
         rows.append((*key, cells, target))
     return rows
-
-
-def is_met(text, target):
-    """Does a figure meet a target as ">= 0.90", ">= 5.00x" or "<= 400"? Without a target: None."""
-    if not target:
-        return None
-    sign, wanted = target.split()
-    value, wanted = float(text.rstrip("x")), float(wanted.rstrip("x"))
-    return value >= wanted if sign == ">=" else value <= wanted
 
 
 def cell(row, i):
     """Of machine i. A figure that meets its target has a mark, and its kernel below it."""
     if not row[2][i]:
         return Cell("–", None)
-    text, kernel = row[2][i]
-    return Cell(text + (" ✓" if is_met(text, row[3]) else ""), float(text.rstrip("x")), kernel)
+    text, kernel, value = row[2][i]
+    return Cell(text + (" ✓" if is_met(value, row[3]) else ""), value, kernel)
 
 
 def page(path):
