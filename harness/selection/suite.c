@@ -26,8 +26,8 @@
 
 /* The recorded and the hand-written workloads are small: all of their queries are checked. Hand-written ones do not
  * depend on formats and run with floats. HISTORIES were recorded for their calls on sequences: a few formats are enough.
- * The twins are recorded events at the KV heads and dims of real models, 2 or 8 of 128 or 64 in most, which the groups of every
- * format divide: samples are checked. Every format runs at 2, as one rank of four has them. */
+ * The twins are recorded events at the KV heads and dims of real models, which the groups of every format divide, and at
+ * a quarter of the heads, as one rank of four has them: samples are checked, of every format at a quarter. */
 #define QUICK                                                                                                          \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "context-shift", "shared-prompt"
@@ -47,7 +47,8 @@
 #define TWINS(shape)                                                                                                   \
     "plain-decode-" shape, "batched-multi-seq-" shape, "agent-fork-" shape, "eagle-tree-" shape,                       \
         "parallel-sample-" shape, "sliding-window-" shape, "sink-window-" shape, "chunked-local-" shape
-#define FAMILIES      "mla-decode-*", "gemma-like-*"
+#define RANK_TWINS    TWINS("2x128"), "gpt-oss-like-2x64", "gemma-like-1x256", "mla-decode-1x576"
+#define WIDE_TWINS    TWINS("8x128"), "gpt-oss-like-8x64", "gemma-like-4x256"
 #define ALL_TWINS     "*-8x128", "*-1x576", "*-8x64", "*-4x256"
 #define EVERY_PROFILE LIST("own", "gaussian", "llama", "qwen", "peaked", "needle", "flat", "grid")
 #define SOME_FORMATS  LIST("f32", "f16", "bf16", "q8_0", "e4m3", "kivi4")
@@ -64,8 +65,8 @@ static const kvb_suite_part quick_parts[] = {
 };
 static const kvb_suite_part default_parts[] = {
     PART(40, IN_FULL, LIST(RECORDED, "engine-windows"), EVERY_FORMAT),
-    PART(40, A_SAMPLE, LIST(TWINS("2x128"), "gpt-oss-like-2x64", FAMILIES), EVERY_FORMAT),
-    PART(40, A_SAMPLE, LIST(TWINS("8x128"), "gpt-oss-like-8x64"), FLOATS),
+    PART(40, A_SAMPLE, LIST(RANK_TWINS), EVERY_FORMAT),
+    PART(40, A_SAMPLE, LIST(WIDE_TWINS), FLOATS),
     PART(40, IN_FULL, LIST(HISTORIES), SOME_FORMATS),
     PART(40, IN_FULL, LIST(WRITTEN), FLOATS),
     PART(40, IN_FULL, LIST(HYBRIDS), FLOATS),
@@ -113,7 +114,7 @@ static const kvb_suite calls = {
 
 static const kvb_suite_part check_parts[] = {
     PART(0, IN_FULL, LIST(RECORDED, HISTORIES, WRITTEN, HYBRIDS), FLOATS),
-    PART(0, A_SAMPLE, LIST(TWINS("8x128"), "gpt-oss-like-8x64", FAMILIES), FLOATS),
+    PART(0, A_SAMPLE, LIST(WIDE_TWINS, "mla-decode-1x576"), FLOATS),
 };
 const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 1000, PARTS(check_parts)};
 

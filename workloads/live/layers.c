@@ -142,6 +142,7 @@ KVB_SCENARIO(gemma_like, .name = "gemma-like",
                         "16, 64 decode steps",
              .cache = "window", .layers = 6, .full_every = 6, .limits = {.window = 24},
              .real = &(const kvb_group){.heads = 8, .kv_heads = 4, .k_dim = 256, .v_dim = 256, .scale = 0.0625},
+             .small = &(const kvb_group){.heads = 2, .kv_heads = 1, .k_dim = 256, .v_dim = 256, .scale = 0.0625},
              .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
 
 KVB_SCENARIO(
