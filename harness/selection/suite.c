@@ -66,7 +66,7 @@ static const kvb_suite_part quick_parts[] = {
 static const kvb_suite_part default_parts[] = {
     PART(40, IN_FULL, LIST(RECORDED, "engine-windows"), EVERY_FORMAT),
     PART(40, A_SAMPLE, LIST(RANK_TWINS), EVERY_FORMAT),
-    PART(40, A_SAMPLE, LIST(WIDE_TWINS), FLOATS),
+    PART(40, A_SAMPLE, LIST(WIDE_TWINS), LIST("f32", "f16", "bf16", "q8_0")), /* q8_0: for flash-int8 */
     PART(40, IN_FULL, LIST(HISTORIES), SOME_FORMATS),
     PART(40, IN_FULL, LIST(WRITTEN), FLOATS),
     PART(40, IN_FULL, LIST(HYBRIDS), FLOATS),
