@@ -91,7 +91,10 @@ static bool scene_open(scene *s, const verbs_setting *set)
                            .prefix_bytes = set->rollback * 4096,
                            .allocator = &s->allocator};
     kvb_verbs_model(&s->model, set->shape % KVB_VERBS_SHAPES, o.k_pool, o.v_pool);
-    o.growth = kvb_growth_available(o.growth, why, sizeof why) ? o.growth : KVB_GROWTH_DOUBLE;
+    /* Huge pages are kept in one of six settings that draw them: clearing them takes longer than so short a history. */
+    const bool huge = o.growth == KVB_GROWTH_DOUBLE_THP || o.growth == KVB_GROWTH_RESERVE_THP;
+    if (huge && (set->seq_capacity % 6 || !kvb_growth_available(o.growth, why, sizeof why)))
+        o.growth = kvb_growth_reserves(o.growth) ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE;
     kvb_replay_options wrong = {.cache = type};
     int error = set->fault ? kvb_fault_plant(set->fault, &wrong, why, sizeof why) : 0;
     if (!error)
