@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`size_page.py KVBENCH SETTINGS PICTURE OPTION...`: tests the explorer of a page of sizes in headless Chromium. Makes the page with
-the options, sets its controls to SETTINGS random settings, and compares the sizes that it shows with those of the program, to the
-byte. Prints the differences; exit 1 if there are any."""
+"""`size_page.py KVBENCH PICTURE SETTINGS MODEL... -- OPTION... [++ SETTINGS MODEL... -- OPTION...]...`: tests the explorer of pages of
+sizes in one headless Chromium. Makes each page with its models and options, sets its controls to SETTINGS random settings, and
+compares the sizes that it shows with those of the program, to the byte. Prints the differences; exit 1 if there are any."""
+import itertools
 import json
 import pathlib
 import random
@@ -46,13 +47,12 @@ def program_says(kvbench, options, s, engines):
     return said
 
 
-def main():
-    kvbench, count, picture, options = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
-    models = [word for word in options if not word.startswith("-")][: options.index("--")]
-    rest = options[options.index("--") + 1:]
+def page_check(browser, kvbench, picture, count, options):
+    """The number of mistakes in the page of these options."""
+    models, rest = options[: options.index("--")], options[options.index("--") + 1:]
     page = pathlib.Path(tempfile.mkdtemp()) / "size.html"
     subprocess.run([kvbench, "size", *models, *rest, "--format", "html", "-o", page], check=True)
-    browser, wrong, compared = Browser(), 0, 0
+    wrong, compared, thrown = 0, 0, len(browser.seen("Runtime.exceptionThrown"))
     browser.open(page)
     names = browser.run("[...document.getElementById('model').options].map((o) => o.value)")
     formats = browser.run("[...document.getElementById('k').options].map((o) => o.value)")
@@ -88,11 +88,20 @@ def main():
     if not all(re.fullmatch(r"fits|does not fit: .* over|weights\?|", v) for v in verdicts):
         wrong += 1
         print(f"verdicts: {verdicts}")
-    broken = [event["exceptionDetails"]["exception"]["description"] for event in browser.seen("Runtime.exceptionThrown")]
+    broken = [event["exceptionDetails"]["exception"]["description"] for event in browser.seen("Runtime.exceptionThrown")[thrown:]]
     browser.screenshot(picture)
-    browser.close()
-    print(*broken, f"{count} settings, {compared} sizes compared, {wrong} differ", sep="\n")
-    return 1 if wrong or broken or compared < count else 0
+    print(*broken, f"{' '.join(options)}: {count} settings, {compared} sizes compared, {wrong} differ", sep="\n")
+    return wrong + len(broken) + (compared < count)
+
+
+def main():
+    kvbench, picture, words = sys.argv[1], sys.argv[2], sys.argv[3:]
+    pages = [list(group) for between, group in itertools.groupby(words, lambda word: word == "++") if not between]
+    browser = Browser()
+    try:
+        return 1 if sum([page_check(browser, kvbench, picture, int(count), options) for count, *options in pages]) else 0
+    finally:
+        browser.close()
 
 
 if __name__ == "__main__":
