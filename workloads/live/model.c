@@ -35,6 +35,24 @@ static void exact_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     *a = (kvb_arithmetic){.accumulator = KVB_F32, .dot_chain = 1, .cell_chain = 1, .exp_error = DBL_EPSILON};
 }
 
+enum { ABREAST = 4 };
+
+/* Scores of n cells, at most ABREAST, from cell c on. A cell's sum has one order however many are abreast; together they
+ * hide the latency of the adds. */
+static inline void cells_score(const kvb_attend *args, const float *q, uint32_t kv_head, uint32_t c, uint32_t n,
+                               double *score)
+{
+    const float *k[ABREAST];
+    double s[ABREAST] = {0};
+    for (uint32_t j = 0; j < n; j++)
+        k[j] = kvb_view_row(&args->k, kv_head, c + j);
+    for (uint32_t i = 0; i < args->problem.k_dim; i++)
+        for (uint32_t j = 0; j < n; j++)
+            s[j] += (double)q[i] * k[j][i];
+    for (uint32_t j = 0; j < n; j++)
+        score[j] = s[j] * args->problem.scale;
+}
+
 static void attend_row(const kvb_attend *args, uint32_t t, uint32_t head)
 {
     const kvb_problem *p = &args->problem;
@@ -45,15 +63,15 @@ static void attend_row(const kvb_attend *args, uint32_t t, uint32_t head)
            max = p->has_sinks ? (double)args->sinks[head] : -INFINITY;
     kvb_run run;
 
-    while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
-        for (uint32_t c = run.begin; c < run.end; c++) {
-            const float *k = kvb_view_row(&args->k, kv_head, c);
-            double s = 0;
-            for (uint32_t i = 0; i < p->k_dim; i++)
-                s += (double)q[i] * k[i];
-            score[c] = s * p->scale;
-            max = fmax(max, score[c]);
-        }
+    while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run)) {
+        uint32_t c = run.begin;
+        for (; run.end - c >= ABREAST; c += ABREAST)
+            cells_score(args, q, kv_head, c, ABREAST, score + c);
+        for (; c < run.end; c++)
+            cells_score(args, q, kv_head, c, 1, score + c);
+        for (c = run.begin; c < run.end; c++)
+            max = score[c] > max ? score[c] : max;
+    }
     double total = p->has_sinks ? exp((double)args->sinks[head] - max) : 0;
     for (uint32_t i = 0; i < p->v_dim; i++)
         sum[i] = 0;
