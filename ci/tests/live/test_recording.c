@@ -52,17 +52,39 @@ static bool same_twins(const char *one, const char *other, const kvb_scenario *s
     return same;
 }
 
-/* The recording to compare with comes from recompute, which reads no cached rows; where a scenario needs rows that are kept,
- * it comes from slab or seq. With the reference kernel every cache gives the same tokens. */
+/* The right recording and tokens come from recompute, which reads no cached rows; where a scenario needs rows that are kept,
+ * from slab or seq. */
+static const kvb_cache_type *base_of(const kvb_scenario *scenario)
+{
+    return kvb_scenario_fits(scenario, &kvb_cache_recompute) ? &kvb_cache_recompute
+           : kvb_scenario_fits(scenario, &kvb_cache_slab)    ? &kvb_cache_slab
+                                                             : &kvb_cache_seq;
+}
+
+static kvb_live_outcome truths[64]; /* of each scenario, once recorded */
+
+/* The folder of the right recordings, which several tests read. They are made once. */
+static const char *all_recorded(void)
+{
+    static char folder[1024];
+    if (*folder)
+        return folder;
+    snprintf(folder, sizeof folder, "%s", tests_folder());
+    for (size_t i = 0; kvb_scenarios[i]; i++) {
+        assert_true(i < sizeof truths / sizeof *truths);
+        truths[i] = recorded(kvb_scenarios[i], base_of(kvb_scenarios[i]), folder);
+    }
+    return folder;
+}
+
+/* With the reference kernel, over every cache, the model has the same tokens. */
 TEST(test_recordings_do_not_depend_on_the_cache)
 {
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
-    const char *own = tests_folder(), *other = tests_folder();
+    const char *own = all_recorded(), *other = tests_folder();
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        const kvb_cache_type *base = kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute
-                                     : kvb_scenario_fits(*s, &kvb_cache_slab)    ? &kvb_cache_slab
-                                                                                 : &kvb_cache_seq;
-        kvb_live_outcome truth = recorded(*s, base, own);
+        const kvb_cache_type *base = base_of(*s);
+        const kvb_live_outcome truth = truths[s - kvb_scenarios];
         uint32_t others = 0;
         for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
             if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
@@ -83,7 +105,6 @@ TEST(test_recordings_do_not_depend_on_the_cache)
         }
         print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
         assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* only seq can divide */
-        kvb_live_outcome_free(&truth);
     }
 }
 
@@ -145,7 +166,7 @@ TEST(test_recordings_read_back)
         "self-extend 2 40 106 124: step 72 prefill 1 seq_cp 1 seq_rm 2 seq_add 12 seq_div 6 defrag 1",
         "evict-rollback 2 40 0 162: step 83 prefill 1 seq_cp 1 seq_rm 5",
     };
-    const char *directory = tests_folder();
+    const char *directory = all_recorded();
     char why[320] = "";
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         char name[40], kind[16];
@@ -157,7 +178,6 @@ TEST(test_recordings_read_back)
                 want[k] += strcmp(kvb_event_kind_name((kvb_event_kind)k), kind) ? 0 : times;
         const kvb_scenario *s = kvb_scenario_find(name);
         assert_non_null(s);
-        record(s, (s->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
         kvb_trace *trace = trace_load(directory, s->name, "");
         uint32_t count[KVB_EVENT_KINDS];
         count_kinds(trace, count);
@@ -292,10 +312,9 @@ TEST(test_shipped_traces_are_current)
         print_message("# skipped: workloads/recorded is not here\n");
         skip();
     }
-    const char *directory = tests_folder();
+    const char *directory = all_recorded();
     char why[320] = "";
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
-        record(*s, ((*s)->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
         /* events and tokens only; the last bits of tensors depend on the maths library */
         if (!same_file(directory, "workloads/recorded", (*s)->name, ".jsonl") ||
             !same_twins(directory, "workloads/recorded", *s))
