@@ -15,7 +15,7 @@
 
 /* Combinations that many faults are planted in. */
 #define FLASH "plain-decode seq f32 flash"
-#define INT8  "plain-decode-8x128 seq q8_0 flash-int8"
+#define INT8  "plain-decode-2x128 seq q8_0 flash-int8"
 #define BF16  "plain-decode seq bf16 flash-bf16"
 
 #define BY kvb_fault_here.by

@@ -109,7 +109,7 @@ const kvb_fault kvb_position_faults[] = {
     {"position-lags", "decoded tokens are one position behind", KVB_CHECK_BOUND,
      "plain-decode contiguous f32 flash before-rope", .length = lag},
     {"position-none", "decoded tokens are not turned", KVB_CHECK_BOUND,
-     "plain-decode contiguous f32 flash before-rope, batched-multi-seq-8x128 seq q8_0 flash before-rope",
+     "plain-decode contiguous f32 flash before-rope, batched-multi-seq-2x128 seq q8_0 flash before-rope",
      .length = none},
     {"position-ahead", "all positions of a sequence are off by as much", KVB_CHECK_PROTOCOL,
      "plain-decode contiguous f32 flash before-rope, agent-fork paged f32 reference before-rope", .by = 3,
