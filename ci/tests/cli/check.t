@@ -81,7 +81,7 @@ holds "  in all histories that have its rows" '^in all   ([0-9]+) of \1 replays 
 example() { # NAME SED
     sed "$2" "caches/example-plugin/$1.c" >"$TMPDIR/mine/$1.c"
     [ -z "$2" ] || ! cmp -s "$TMPDIR/mine/$1.c" "caches/example-plugin/$1.c" || return 1
-    gcc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -I"$TMPDIR/include" "$TMPDIR/mine/$1.c" -o "$TMPDIR/mine/$1.so" -lm
+    gcc -std=c11 -O3 -fPIC -shared -fvisibility=hidden -I"$TMPDIR/include" "$TMPDIR/mine/$1.c" -o "$TMPDIR/mine/$1.so" -lm
 }
 ok "headers" env -u MAKEFLAGS -u MFLAGS make -s -o all install BUILD="$BUILD" PREFIX=/usr DESTDIR="$TMPDIR/there"
 ln -s "$TMPDIR/there/usr/include/kvbench" "$TMPDIR/include"

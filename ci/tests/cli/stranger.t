@@ -92,6 +92,12 @@ right_looked_at() {
     report $? "  lines but for commands keep to 80 columns"
 }
 
+# The kernel once more, its sums as vectors: less time. That README's own line builds it, the line before has shown.
+vectorized() {
+    ok "  it builds with vectors, too" "${stranger[@]}" cc -std=c11 -O3 -fassociative-math -fno-signed-zeros -fno-trapping-math -fPIC -shared \
+        "-I$home/kvbench/include/kvbench" mine.c -o mine.so -lm
+}
+
 declare -A used
 while IFS=$'\t' read -r section line; do
     line=$(tr -s ' ' <<<"$line")
@@ -114,6 +120,7 @@ while IFS=$'\t' read -r section line; do
         continue
     fi
     case $line in # what the line before left in other hands
+    *'check mine.so'*) vectorized ;;
     *'compare base.jsonl new.jsonl'*) cp "$work/base.jsonl" "$work/new.jsonl" ;;
     *'--base-plugin old.so'*) cp "$work/mine.so" "$work/old.so" && cp "$work/mine.so" "$work/new.so" ;;
     esac
