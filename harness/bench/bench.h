@@ -381,6 +381,7 @@ static inline double cycle_take(void *ctx)
 typedef struct kvb_caches_options {
     const kvb_registry *registry; /* caches to measure */
     kvb_words histories;          /* patterns of names; none: all */
+    kvb_words caches;             /* patterns of names, of those to replay; none: all */
     uint32_t cells;               /* shrink recorded lengths to about so many tokens in a history; 0: as recorded */
     uint32_t threads;             /* of timed replays */
     double seconds;               /* for the passes of one cache */

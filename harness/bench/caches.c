@@ -422,7 +422,8 @@ static int history_measure(const recipe *of, const kvb_caches_options *o, kvb_ca
     history h;
     int error = history_open(of, &real, o->cells, true, &h, why, why_bytes);
     for (size_t c = 0; c < o->registry->n[KVB_CACHES] && !error; c++)
-        if (strcmp(o->registry->at[KVB_CACHES][c].name, no_cache) != 0)
+        if (strcmp(o->registry->at[KVB_CACHES][c].name, no_cache) != 0 &&
+            kvb_words_match(&o->caches, o->registry->at[KVB_CACHES][c].name))
             error = replay(&h, o, o->registry->at[KVB_CACHES][c].definition, KVB_GROWTH_RESERVE, false, rows);
     history_close(&h);
     if (!error)

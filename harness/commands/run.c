@@ -544,7 +544,8 @@ static int overview_run(run *r, const kvb_manifest *manifest)
         return -EIO;
     kvb_caches caches = {.n = 0};
     const char *only = KVB_CACHES_SESSION;
-    const kvb_caches_options o = {.registry = &r->registry, .histories = {&only, 1}, .threads = 1, .untimed = true};
+    const kvb_caches_options o = {
+        .registry = &r->registry, .histories = {&only, 1}, .caches = r->words.caches, .threads = 1, .untimed = true};
     kvb_trace_model_set(NULL); /* the session has its own model */
     kvb_progress_start("run", 0);
     kvb_progress_now("caches over an agent's session");
