@@ -30,11 +30,11 @@ again() { # the n-th command that the last check names
 }
 
 ok "README's kernel builds" kernel right ''
-ok "one builds that takes few single calls" kernel llama "$(supports 'p->k_dim % 64 == 0 \&\& p->n_heads == 4 * p->n_kv_heads \&\& !(p->softcap > 0)')"
-ok "  and is right at a model's shape" check llama --model Llama-3.2-1B -o "$TMPDIR/llama.jsonl"
-holds "  in every history" '^RIGHT    [0-9]+ replays of [0-9]+ histories, [0-9]+ caches, 1 format'
-holds "  which is that of one layer" '"workload": "agent-fork\+Llama-3\.2-1B-Instruct".*"status": "pass"' "$TMPDIR/llama.jsonl"
-lacks "  and no twin" '"workload": "[^"]*8x128' "$TMPDIR/llama.jsonl"
+ok "one builds that takes few single calls" kernel qwen "$(supports 'p->k_dim % 64 == 0 \&\& p->n_heads == 7 * p->n_kv_heads \&\& !(p->softcap > 0)')"
+ok "  and is right at a model's shape" check qwen --model Qwen2-0.5B -o "$TMPDIR/qwen.jsonl"
+holds "  in every history" '^RIGHT    [0-9]+ replays of [0-9]+ histories, [0-9]+ caches, 3 formats'
+holds "  which is that of one layer" '"workload": "agent-fork\+Qwen2-0\.5B-Instruct".*"status": "pass"' "$TMPDIR/qwen.jsonl"
+lacks "  and no twin" '"workload": "[^"]*8x128' "$TMPDIR/qwen.jsonl"
 expect_exit 2 "  a model that is not there" check right --model Llama-3.2-9B
 holds "  is guessed" '^kvbench check: --model: "Llama-3.2-9B": no built-in model of this name; similar: ' "$err"
 
