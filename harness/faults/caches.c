@@ -481,7 +481,7 @@ const kvb_fault kvb_cache_faults[] = {
     {"pools-too-small", "pools hold half of the cells", KVB_CHECK_PROTOCOL, "plain-decode seq f32 witness",
      KVB_IN(cache, .pool_cells = half_the_cells)},
     {"sees-not-first-kivi", "a query over pools with residual cells does not see the first token", KVB_CHECK_STORED,
-     "agent-fork-8x128 seq kivi4 flash", KVB_IN(cache, .query = first_unseen)},
+     "batched-multi-seq-2x128 seq kivi4 flash", KVB_IN(cache, .query = first_unseen)},
     {"window-of-pages", "a query sees the whole page that its window begins in", KVB_CHECK_WITNESS,
      "sliding-window paged f32 witness, sink-window paged f32 witness",
      KVB_IN(cache, .of = BRINGS, .prepared = whole_pages)},

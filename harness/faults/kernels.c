@@ -735,11 +735,12 @@ static void lse_last_bit(const kvb_attend *x)
 
 const kvb_fault kvb_kernel_faults[] = {
     {"key-first", "one key is dropped: the first that a query sees", KVB_CHECK_BOUND,
-     FLASH ", batched-multi-seq seq f16 openblas, agent-fork-8x128 seq q8_0 flash, plain-decode-2x128 seq f16 flash "
-           "sampled alone, " INT8 ", " BF16,
+     FLASH
+     ", batched-multi-seq seq f16 openblas, batched-multi-seq-2x128 seq q8_0 flash, plain-decode-2x128 seq f16 flash "
+     "sampled alone, " INT8 ", " BF16,
      .by = 0, KVB_IN(kernel, .sight = see_one_less)},
     {"key-middle", "one key is dropped: the middle one", KVB_CHECK_BOUND,
-     FLASH ", eagle-tree tree bf16 flash, agent-fork-8x128 slab a4g64 flash, " INT8 ", " BF16, .by = 4,
+     FLASH ", eagle-tree tree bf16 flash, batched-multi-seq-2x128 slab a4g64 flash, " INT8 ", " BF16, .by = 4,
      KVB_IN(kernel, .sight = see_one_less)},
     {"key-last", "one key is dropped: the query's own", KVB_CHECK_BOUND,
      "plain-decode seq f32 reference, parallel-sample seq e4m3 flash, " INT8 ", " BF16, .by = 8,
@@ -771,11 +772,12 @@ const kvb_fault kvb_kernel_faults[] = {
     {"k-of-neighbour", "K rows are those of the next cell, and so what lies behind them", KVB_CHECK_CRASH, FLASH,
      KVB_IN(kernel, .k = of_neighbour)},
     {"v-of-first-head", "V is that of the first KV head for all", KVB_CHECK_BOUND,
-     FLASH ", agent-fork-8x128 seq q8_0 flash, " BF16, KVB_IN(kernel, .v = of_first_head)},
+     FLASH ", batched-multi-seq-2x128 seq q8_0 flash, " BF16, KVB_IN(kernel, .v = of_first_head)},
     {"k-of-first-head", "K is that of the first KV head for all", KVB_CHECK_BOUND, "plain-decode seq f16 flash, " INT8,
      KVB_IN(kernel, .k = of_first_head)},
     {"v-scales-of-first-cell", "the scales of V's first cell are those of all", KVB_CHECK_BOUND,
-     "plain-decode-2x128 seq a8g64 flash, agent-fork-8x128 seq a4g64 flash", KVB_IN(kernel, .v = scales_of_first_cell)},
+     "plain-decode-2x128 seq a8g64 flash, batched-multi-seq-2x128 seq a4g64 flash",
+     KVB_IN(kernel, .v = scales_of_first_cell)},
     {"k-zeros-of-first-cell", "the zero points of K's first cell are those of all", KVB_CHECK_BOUND,
      "plain-decode-2x128 seq a8g64 flash", KVB_IN(kernel, .k = zeros_of_first_cell)},
     {"k-scales-of-first-head", "the scales of K's first head are those of all", KVB_CHECK_BOUND,
@@ -826,7 +828,7 @@ const kvb_fault kvb_kernel_faults[] = {
     {"sees-past-end", "a cell behind the last readable one is read", KVB_CHECK_BOUND, FLASH,
      KVB_IN(kernel, .sight = see_past_end, .before = read_past_end)},
     {"v-of-neighbour", "weights of two neighbouring cells are swapped", KVB_CHECK_BOUND,
-     FLASH ", agent-fork-8x128 seq q8_0 flash, " INT8, KVB_IN(kernel, .before = v_of_neighbour)},
+     FLASH ", batched-multi-seq-2x128 seq q8_0 flash, " INT8, KVB_IN(kernel, .before = v_of_neighbour)},
     {"k-transform-ignored", "transformed K is taken for plain", KVB_CHECK_BOUND,
      "plain-decode-2x128 seq q8_0+had flash, plain-decode-2x128 seq q4_0+had openblas",
      KVB_IN(kernel, .before = k_as_not_turned)},
@@ -841,7 +843,7 @@ const kvb_fault kvb_kernel_faults[] = {
     {"residual-cells-of-next-slot", "cells that are not encoded yet are read from another block's slot",
      KVB_CHECK_BOUND, "plain-decode-2x128 seq kivi4 flash", KVB_IN(kernel, .before = residual_cells_of_next_slot)},
     {"out-zero", "all outputs are 0, the log-sum-exp is right", KVB_CHECK_BOUND,
-     FLASH ", agent-fork-8x128 seq q8_0 flash, " INT8 ", " BF16, KVB_IN(kernel, .after = all_clear)},
+     FLASH ", batched-multi-seq-2x128 seq q8_0 flash, " INT8 ", " BF16, KVB_IN(kernel, .after = all_clear)},
     {"out-row-zero", "the last row is 0", KVB_CHECK_BOUND, "batched-multi-seq seq f32 flash",
      KVB_IN(kernel, .after = last_clear)},
     {"out-heads-swapped", "two heads are swapped", KVB_CHECK_BOUND,

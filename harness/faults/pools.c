@@ -294,7 +294,7 @@ const kvb_fault kvb_pool_faults[] = {
      "plain-decode-2x128 seq nvfp4 flash",
      KVB_IN(k_pool, .row_bytes = -4)},
     {"rows-smaller", "every row is stored times 0.6", KVB_CHECK_BOUND,
-     FLASH ", plain-decode-2x128 seq q8_0 flash, plain-decode seq e4m3 reference, agent-fork-8x128 slab a4g64 "
+     FLASH ", plain-decode-2x128 seq q8_0 flash, plain-decode seq e4m3 reference, batched-multi-seq-2x128 slab a4g64 "
            "openblas, plain-decode-2x128 seq kivi4 flash, batched-multi-seq-2x128 slab kivi2 flash",
      .by = 0.6, KVB_IN(v_pool, .element = times)},
     {"rows-turned", "channels are stored one place off", KVB_CHECK_BOUND,
