@@ -40,14 +40,16 @@ judge() { # level, words: by the program that emulates
         ${sanitized:+--timeout 1200} "$@" -o "$TMPDIR/$level.jsonl"
 }
 ok "recorded workloads" judge avxvnni --workload plain-decode --workload agent-fork --workload mla-decode --pool int8 --pool int8-asym
-for level in avx2 avxvnni; do
-    ok "every format at $level" judge $level --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' --pool '*+had' --pool kivi4
-done
+every_format() { # level, words
+    ok "every format at $1" judge "$@" --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' --pool '*+had' --pool kivi4
+}
+digests=(--set oracle-pairs=1 --set opinion-pairs=1) # for comparison: isa.t judges these levels
+every_format avx2 "${digests[@]}"
+every_format avxvnni
 if [ $amx = 1 ]; then
     ok "recorded workloads by tiles" judge amx --workload agent-fork --workload mla-decode --pool int8 --pool bf16
-    for level in avx512bf16 amx; do
-        ok "every format at $level" judge $level --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' --pool '*+had' --pool kivi4
-    done
+    every_format avx512bf16 "${digests[@]}"
+    every_format amx
 fi
 ok "loops over floats are those of avx2, codecs too; flash-int8 differs in scores alone, and by tiles in nothing" python3 - \
     "$TMPDIR" $amx <<'PY'
