@@ -50,6 +50,7 @@ static void call_child_begin(call_place *place)
     place->fault[0] = '\0';
     signal(SIGALRM, SIG_DFL);
     kvb_guard_install(fault_report);
+    kvb_guard_reuse();
     mallopt(M_MMAP_THRESHOLD, HEAP_BLOCK); /* memory stays with the child: page faults took a sixth of its time */
     mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     kvb_heap_watch_excuse((const void *)(uintptr_t)openblas_get_corename);

@@ -25,6 +25,7 @@
 /* All addresses: mapping <= low <= canary <= start <= end <= high; the fences lie below low and from high on. */
 typedef struct block {
     const char *name;
+    size_t room;      /* bytes between the mapping's fences; low is above the first of them in memory used again */
     char *low, *high; /* bounds of the pages that may be touched */
     char *canary;     /* from here to start, and from end to high */
     char *start, *end;
@@ -37,6 +38,12 @@ static atomic_size_t n_blocks;
 static size_t room;
 
 static void (*_Atomic reporter)(const char *what);
+
+/* Memory of freed blocks, which may not be touched. */
+#define KEPT 24u
+static block kept[KEPT];
+static unsigned n_kept;
+static bool reuses;
 
 /* ---- blocks ----------------------------------------------------------------------------------------- */
 
@@ -67,22 +74,68 @@ static void block_place(block *b, size_t bytes)
     memset(b->end, CANARY, (size_t)(b->high - b->end));
 }
 
+static void block_unmap(const block *b)
+{
+    munmap(b->high - b->room - FENCE, b->room + 2 * FENCE);
+}
+
+void kvb_guard_reuse(void)
+{
+    reuses = true;
+}
+
+/* The smallest kept memory with so much room; n_kept: none has. */
+static unsigned kept_find(size_t bytes)
+{
+    unsigned best = n_kept;
+    for (unsigned i = 0; i < n_kept; i++)
+        if (kept[i].room >= bytes && (best == n_kept || kept[i].room < kept[best].room))
+            best = i;
+    return best;
+}
+
+/* Keeps a freed block's memory, if need be in place of the smallest that is kept. */
+static void block_keep(const block *b)
+{
+    if (!reuses || b->room >= HUGE_BLOCK || mprotect(b->low, (size_t)(b->high - b->low), PROT_NONE)) {
+        block_unmap(b);
+        return;
+    }
+    const unsigned at = n_kept < KEPT ? n_kept++ : kept_find(0);
+    if (kept[at].high)
+        block_unmap(&kept[at]);
+    kept[at] = *b;
+}
+
 void *kvb_guard_alloc(const char *name, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 2 || kvb_array_reserve(&blocks, &room, n_blocks + 1, sizeof *blocks))
         return NULL;
     size_t touchable = round_up(bytes, page);
-    char *mapping = mmap(NULL, touchable + 2 * FENCE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED)
-        return NULL;
-    if (touchable && mprotect(mapping + FENCE, touchable, PROT_READ | PROT_WRITE)) {
-        munmap(mapping, touchable + 2 * FENCE);
+    const unsigned at = kept_find(touchable);
+    const bool again = at < n_kept;
+    block b = {.name = name, .room = touchable};
+    if (again) {
+        b.room = kept[at].room;
+        b.high = kept[at].high;
+        kept[at] = kept[--n_kept];
+        kept[n_kept] = (block){.high = NULL};
+    } else {
+        char *mapping = mmap(NULL, touchable + 2 * FENCE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapping == MAP_FAILED)
+            return NULL;
+        b.high = mapping + FENCE + touchable;
+    }
+    b.low = b.high - touchable;
+    if (touchable && mprotect(b.low, touchable, PROT_READ | PROT_WRITE)) {
+        block_unmap(&b);
         return NULL;
     }
-    if (touchable >= HUGE_BLOCK)
-        madvise(mapping + FENCE, touchable, MADV_HUGEPAGE); /* fewer page faults, where the system has such pages */
-    block b = {.name = name, .low = mapping + FENCE, .high = mapping + FENCE + touchable};
+    if (again)
+        memset(b.low, 0, touchable);
+    else if (touchable >= HUGE_BLOCK)
+        madvise(b.low, touchable, MADV_HUGEPAGE); /* fewer page faults, where the system has such pages */
     block_place(&b, bytes);
     blocks[n_blocks++] = b;
     return b.start;
@@ -118,10 +171,10 @@ void kvb_guard_free(void *start)
 {
     if (!start)
         return;
-    block *b = block_find(start);
-    munmap(b->low - FENCE, (size_t)(b->high - b->low) + 2 * FENCE);
+    block *b = block_find(start), freed = *b;
     *b = blocks[n_blocks - 1];
     n_blocks--;
+    block_keep(&freed);
     if (!n_blocks) {
         free(blocks);
         blocks = NULL;

@@ -244,6 +244,41 @@ TEST(many_blocks_come_and_go)
     assert_true(kvb_guard_check(why, sizeof why));
 }
 
+/* A smaller block lies at the end of the memory, behind a fence. Of many freed blocks the largest are kept. */
+TEST(memory_of_freed_blocks_is_used_again)
+{
+    enum { many = 40 };
+    static const size_t sizes[] = {235000, 200000, 64, 100};
+    char *freed = NULL, *ends[many], why[128];
+    kvb_guard_reuse();
+    for (size_t i = 0; i < many; i++) {
+        const size_t bytes = 40000 + 5000 * i;
+        freed = kvb_guard_alloc("large", bytes);
+        ends[i] = freed + (bytes + 63) / 64 * 64;
+        memset(freed, 7, bytes);
+        kvb_guard_protect(freed, true);
+        kvb_guard_free(freed);
+    }
+    expect_fault(freed, byte_read, 100000, "");
+    expect_fault(freed, byte_write, 234999, "");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *block = kvb_guard_alloc("block", sizes[i]);
+        bool again = false;
+        for (size_t k = 0; k < many; k++)
+            again |= (char *)block + (sizes[i] + 63) / 64 * 64 == ends[k];
+        assert_true(again);
+        for (size_t b = 0; b < sizes[i]; b++)
+            assert_int_equal(block[b], 0);
+        memset(block, 7, sizes[i]);
+        assert_true(kvb_guard_check(why, sizeof why));
+        expect_fault(block, byte_write, (ptrdiff_t)sizes[i] + 4096, WRITE "4096 bytes past the end of block");
+        expect_fault(block, byte_read, -4096, READ "4096 bytes before the start of block");
+        block[-1] = 7;
+        assert_false(kvb_guard_check(why, sizeof why));
+        kvb_guard_free(block);
+    }
+}
+
 /*
  * Shows, for outputs of every type and layers of unlike groups in turn, that every unwritten element is found and
  * named, that a write outside is found, and that the digest depends on every bit of the wanted rows and on no other.
