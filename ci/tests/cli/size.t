@@ -190,19 +190,19 @@ ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html"
 holds "  a line that covers others is named by all of them" ': ideal, bf16; llama\.cpp, bf16; vllm, bf16</li>' "$TMPDIR/size.html"
 lacks "  needs nothing beside itself" '(src|href)=' "$TMPDIR/size.html"
 # The page's own sums, in a browser. It has none for engine kvbench, which plays histories and would take most of the time to make a page.
-modelled=ideal,llama.cpp,vllm,sglang,trtllm,mlx
+modelled="ideal,llama.cpp,vllm,sglang,trtllm,mlx"
 pages=(100 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B DeepSeek-V3.2 granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b
     Llama-4-Scout-17B-16E-Instruct MiMo-V2-Flash MiniMax-M3 gemma-4-26B-A4B gemma-2-9b gemma-3n-E4B DeepSeek-V4-Flash whisper-large-v3
-    GLM-5-Next -- --engine $modelled)
+    GLM-5-Next -- --engine "$modelled")
 # on a device, with drafts
-pages+=(++ 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- --engine $modelled
+pages+=(++ 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- --engine "$modelled"
     --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32)
 # of another version, with whole windows; and with those of its own
 pages+=(++ 30 gemma-3-27b-it gpt-oss-20b Qwen3.5-9B Llama-4-Scout-17B-16E-Instruct -- --whole-windows
-    --engine ideal,vllm,vllm@0.24,llama.cpp,sglang)
-pages+=(++ 30 gemma-3-27b-it Llama-4-Scout-17B-16E-Instruct Qwen3.5-9B -- --engine ideal,vllm@0.24,vllm)
+    --engine "ideal,vllm,vllm@0.24,llama.cpp,sglang")
+pages+=(++ 30 gemma-3-27b-it Llama-4-Scout-17B-16E-Instruct Qwen3.5-9B -- --engine "ideal,vllm@0.24,vllm")
 # in stages
-pages+=(++ 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --engine $modelled --pp 2 --mtp --batch 1024 --state f32)
+pages+=(++ 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --engine "$modelled" --pp 2 --mtp --batch 1024 --state f32)
 ok "pages compute what the program does, to the byte" python3 "$(dirname "$0")/../browser/size_page.py" "$KVBENCH" "$TMPDIR/size.png" "${pages[@]}"
 holds "  each of them" '^Llama-3\.1-8B Kimi.*: 30 settings, [0-9]+ sizes compared, 0 differ$'
 
