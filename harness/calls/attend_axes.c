@@ -18,9 +18,9 @@ static const kvb_call_axis table[KVB_ATTEND_AXES] = {KVB_ATTEND_AXES_OF(ROW)};
 
 static const char *const bases[] = {
     "tokens=33,cells=65,mask=explicit", "tokens=33,cells=1500,mask=runs", "tokens=33,cells=1500,mask=pages",
-    "tokens=33,cells=65,mask=causal,k=bf16,head_dim=128", "tokens=2,cells=65537,mask=explicit,k=q8_0",
-    "tokens=2,cells=65537,mask=pages,k=bf16", "tokens=2,cells=65537,mask=explicit,k=f16",
-    "tokens=2,cells=65537,mask=explicit,k=int8", "tokens=2,cells=65,mask=explicit,k=q8_0,place=4GiB",
+    "tokens=33,cells=65,mask=causal,k=bf16,head_dim=128", "head_dim=32,tokens=2,cells=65537,mask=explicit,k=q8_0",
+    "head_dim=32,tokens=2,cells=65537,mask=pages,k=bf16", "head_dim=32,tokens=2,cells=65537,mask=explicit,k=f16",
+    "head_dim=32,tokens=2,cells=65537,mask=explicit,k=int8", "tokens=2,cells=65,mask=explicit,k=q8_0,place=4GiB",
     "tokens=2,cells=65,mask=pages,k=bf16,place=4GiB",
     /* shapes of models: Llama, DeepSeek, Gemma, gpt-oss, Falcon, Phi */
     "head_dim=128,kv_heads=8,group=4,cells=512,mask=pages,page=16", "tokens=2,cells=1025,mask=pages,page=256",
@@ -61,7 +61,7 @@ static bool pools_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_s
 {
     const char *v = kvb_point_word(&s->space, p, KVB_AT_V);
     const kvb_problem *problem = &x->problem;
-    x->k_pool = kvb_registry_find(s->registry, KVB_POOLS, kvb_point_word(&s->space, p, KVB_AT_K));
+    x->k_pool = s->registry->at[KVB_POOLS][p->at[KVB_AT_K]].definition; /* its axis lists the pools in their order */
     x->v_pool = p->at[KVB_AT_V] ? kvb_registry_find(s->registry, KVB_POOLS, v) : x->k_pool;
     if (p->at[KVB_AT_ROTATED] && !x->k_pool->rotated)
         return refuse(why, why_bytes, "this format of K has no rotated form");
