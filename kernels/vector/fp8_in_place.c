@@ -2,8 +2,15 @@
 /*
  * dots() and sums() of a level: small floats here, by the level's own conversion; plain floats in plain_*.c. Converting
  * takes most of the time, so each element and number of query rows has one function, which looks up at each line how to
- * prefetch it. That costs dots up to a tenth where nothing is prefetched: they have another function for this.
+ * prefetch it. That costs dots up to a tenth where nothing is prefetched: they have another function for this. Levels
+ * with the loops over floats of another level read e5m2 by that level's functions, too: only e4m3 is converted in another
+ * way (AVX-512 VBMI).
  */
+#ifdef KVB_FLOATS
+#define FP8_HERE(X) X(KVB_E4M3)
+#else
+#define FP8_HERE(X) X(KVB_E4M3) X(KVB_E5M2)
+#endif
 #include "kernels/vector/in_place.h"
 
 typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *scores);
@@ -28,18 +35,23 @@ typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float 
         else if (N <= sums_rows(ELEM))                                                                                 \
             rows_sum(ELEM, N, values, weights, LINES_ASKED, ahead, values->dim, sums);                                 \
     }
-EACH_ROWS(FUNCTIONS, KVB_E4M3)
-EACH_ROWS(FUNCTIONS, KVB_E5M2)
+#define FUNCTIONS_OF(ELEM) EACH_ROWS(FUNCTIONS, ELEM)
+FP8_HERE(FUNCTIONS_OF)
 
-#define DOTS(ELEM, N) {dots_LINES_NONE_##ELEM##_##N, dots_LINES_ASKED_##ELEM##_##N, dots_LINES_ANY_##ELEM##_##N},
-#define SUMS(ELEM, N) sums_##ELEM##_##N,
-static dots_fn *const dots[][DOTS_ROWS][3] = {{EACH_ROWS(DOTS, KVB_E4M3)}, {EACH_ROWS(DOTS, KVB_E5M2)}};
-static sums_fn *const sums_of[][DOTS_ROWS] = {{EACH_ROWS(SUMS, KVB_E4M3)}, {EACH_ROWS(SUMS, KVB_E5M2)}};
+#define DOTS(ELEM, N)   {dots_LINES_NONE_##ELEM##_##N, dots_LINES_ASKED_##ELEM##_##N, dots_LINES_ANY_##ELEM##_##N},
+#define SUMS(ELEM, N)   sums_##ELEM##_##N,
+#define DOTS_LINE(ELEM) [ELEM == KVB_E5M2] = {EACH_ROWS(DOTS, ELEM)},
+#define SUMS_LINE(ELEM) [ELEM == KVB_E5M2] = {EACH_ROWS(SUMS, ELEM)},
+#define E5M2_HERE       (sizeof dots / sizeof *dots > 1)
+static dots_fn *const dots[][DOTS_ROWS][3] = {FP8_HERE(DOTS_LINE)};
+static sums_fn *const sums_of[][DOTS_ROWS] = {FP8_HERE(SUMS_LINE)};
 
 bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
     if (!elem_is_fp8(keys->elem))
         return KVB_FLOATS_NAME(kvb_plain_dots)(keys, q, n_rows, scores);
+    if (keys->elem == KVB_E5M2 && !E5M2_HERE)
+        return KVB_FLOATS_NAME(kvb_dots)(keys, q, n_rows, scores);
     const float *rows[DOTS_ROWS];
     kvb_stored_rows here = *keys;
     for (uint32_t r = 0; r < n_rows; r++)
@@ -58,6 +70,8 @@ bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights,
 {
     if (!elem_is_fp8(values->elem))
         return KVB_FLOATS_NAME(kvb_plain_sums)(values, weights, n_rows, sums);
+    if (values->elem == KVB_E5M2 && !E5M2_HERE)
+        return KVB_FLOATS_NAME(kvb_sums)(values, weights, n_rows, sums);
     kvb_stored_rows here = *values;
     for (uint32_t r = 0, some; r < n_rows; r += some) {
         some = rows_of_pass(n_rows - r, sums_rows(KVB_E4M3));

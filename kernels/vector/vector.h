@@ -94,8 +94,10 @@ typedef bool kvb_sums_fn(const kvb_stored_rows *values, const float *weights, ui
  * dim / VL + log2(VL), at most dim / 4 + 2. sums() has n, and one more for the addition to earlier sums. So the sums of
  * a row over all cells have a chain of BLOCK, and one more for each block.
  */
-kvb_dots_fn KVB_ISA_NAME(kvb_dots), KVB_FLOATS_NAME(kvb_plain_dots); /* plain: F32, F16 and BF16 only */
-kvb_sums_fn KVB_ISA_NAME(kvb_sums), KVB_FLOATS_NAME(kvb_plain_sums);
+kvb_dots_fn KVB_ISA_NAME(kvb_dots), KVB_FLOATS_NAME(kvb_dots);
+kvb_sums_fn KVB_ISA_NAME(kvb_sums), KVB_FLOATS_NAME(kvb_sums);
+kvb_dots_fn KVB_FLOATS_NAME(kvb_plain_dots); /* plain: F32, F16 and BF16 only */
+kvb_sums_fn KVB_FLOATS_NAME(kvb_plain_sums);
 
 /*
  * Does dots() of `keys` and sums() of `values` in one loop: some rows of K, then as many of V, and so on. The bits are
