@@ -339,19 +339,10 @@ static void narrow_sums(const coded_rows *v, const whole_weights *whole, uint32_
     }
 }
 
-/* Weights in whole steps, for group g. */
-VEC_INLINE void few_weights(uint32_t rows, uint32_t cells, const values *v, uint32_t g, const float *weights,
-                            const row_step *steps, bool bytes, whole_weights *whole)
-{
-    for (uint32_t r = 0; r < rows; r++)
-        weights_of_group(cells, v, g, weights + r * BLOCK, steps[r], bytes, &whole[r]);
-}
-
 static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n,
                          const float *weights, uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
     coded_rows rows;
-    const uint32_t some = int8_cells(n);
     _Alignas(64) float most[BLOCK];
     row_step steps[FEW_ROWS];
     whole_weights whole[FEW_ROWS];
@@ -362,13 +353,9 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
     const values all = values_of(s, &rows.factors, n, most, next);
     const bool narrow = strip_packs[s->elem];
     for (uint32_t r = 0; all.most && r < n_rows; r++)
-        steps[r] = some == BLOCK ? step_find(BLOCK, weights + (size_t)r * BLOCK, most, true)
-                                 : step_find(INT8_SOME, weights + (size_t)r * BLOCK, most, true);
+        steps[r] = step_of_row(&all, weights + (size_t)r * BLOCK);
     for (uint32_t g = 0, c = 0; g < s->groups; g++, c += s->group) {
-        if (some == BLOCK)
-            few_weights(n_rows, BLOCK, &all, g, weights, steps, narrow, whole);
-        else
-            few_weights(n_rows, INT8_SOME, &all, g, weights, steps, narrow, whole);
+        weights_of_groups(&all, g, 1, weights, steps, n_rows, narrow, whole);
         if (narrow)
             narrow_sums(&rows, whole, n_rows, c, c + s->group, sums, next);
         else

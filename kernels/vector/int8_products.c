@@ -138,6 +138,7 @@ typedef struct values {
     const int32_t *tile;
     const float *d, *m;
     const float *most; /* the largest |d| of each cell; NULL: some d or m is not finite, and 0 times it must be 0 */
+    uint32_t cells;    /* INT8_SOME or BLOCK */
     uint32_t depth;    /* dwords of cells */
     kvb_lookahead *next;
 } values;
@@ -194,15 +195,44 @@ VEC_INLINE void weights_round(uint32_t cells, const float *weights, const float 
     to->rest = m ? vf_total(rest) : 0;
 }
 
-/* Rounds a row's weights for a group. step: the row's, if all factors are finite. */
-VEC_INLINE void weights_of_group(uint32_t cells, const values *v, uint32_t g, const float *weights, row_step step,
-                                 bool bytes, whole_weights *to)
+/* As step_find(), over the largest factors of each cell. */
+VEC_INLINE row_step step_of_row(const values *v, const float *weights)
+{
+    return v->cells == BLOCK ? step_find(BLOCK, weights, v->most, true) : step_find(INT8_SOME, weights, v->most, true);
+}
+
+VEC_INLINE void weights_find(uint32_t cells, const values *v, uint32_t g, const float *weights, row_step step,
+                             bool bytes, whole_weights *to)
 {
     const float *d = v->d + g * BLOCK, *m = v->m ? v->m + g * BLOCK : NULL;
     if (v->most)
         weights_round(cells, weights, d, m, true, step, bytes, to);
     else
         weights_round(cells, weights, d, m, false, step_find(cells, weights, d, false), bytes, to);
+}
+
+/* Functions of their own: inlined, they would be compiled for each number of rows. */
+#define WEIGHTS(NAME, CELLS, BYTES)                                                                                    \
+    static __attribute__((noinline)) void NAME(const values *v, uint32_t g, uint32_t parts, const float *weights,      \
+                                               const row_step *steps, uint32_t rows, whole_weights *to)                \
+    {                                                                                                                  \
+        for (uint32_t r = 0; r < rows; r++)                                                                            \
+            for (uint32_t i = 0; i < parts; i++, to++)                                                                 \
+                weights_find(CELLS, v, g + i, weights + r * BLOCK, steps[r], BYTES, to);                               \
+    }
+WEIGHTS(weights_of_block, BLOCK, false)
+WEIGHTS(weights_of_few, INT8_SOME, false)
+WEIGHTS(bytes_of_block, BLOCK, true)
+WEIGHTS(bytes_of_few, INT8_SOME, true)
+
+/* Rounds the weights of rows for groups g .. g + parts - 1: to [rows][parts]. steps: the rows', if all factors are finite. */
+VEC_INLINE void weights_of_groups(const values *v, uint32_t g, uint32_t parts, const float *weights,
+                                  const row_step *steps, uint32_t rows, bool bytes, whole_weights *to)
+{
+    if (v->cells == BLOCK)
+        (bytes ? bytes_of_block : weights_of_block)(v, g, parts, weights, steps, rows, to);
+    else
+        (bytes ? bytes_of_few : weights_of_few)(v, g, parts, weights, steps, rows, to);
 }
 
 /* Adds a block to VL of a row's sums. m: as in values; sum: their sums of products. */
@@ -244,6 +274,7 @@ static values values_of(const int8_shape *s, const int8_block *block, uint32_t n
                     .d = block->d,
                     .m = block->m,
                     .most = factors_finite(s, block, int8_cells(n), most) ? most : NULL,
+                    .cells = int8_cells(n),
                     .depth = (n + TOGETHER - 1) / TOGETHER * TILE_DWORDS,
                     .next = next};
 }
@@ -396,16 +427,14 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
 }
 
 /* Sums groups g .. g + parts - 1. Either two groups fill one product, or a single group takes one or more. */
-VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const values *v, uint32_t g,
-                           const float *weights, const row_step *steps, float *const *sums)
+VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, const values *v, uint32_t g, const float *weights,
+                           const row_step *steps, float *const *sums)
 {
     const uint32_t span = PRODUCT_VECS * VL;
     whole_weights whole[PRODUCT_ROWS * 2];
     uint32_t c = g * v->shape->group, end = c + parts * v->shape->group;
 
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < parts; i++)
-            weights_of_group(cells, v, g + i, weights + r * BLOCK, steps[r], false, &whole[r * parts + i]);
+    weights_of_groups(v, g, parts, weights, steps, rows, false, whole);
     for (; c + span <= end; c += span)
         channels_sum(rows, PRODUCT_VECS, parts, v, whole, c, sums);
     if (parts > 1)
@@ -416,19 +445,19 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const 
         channels_sum(rows, 1, 1, v, whole, c, sums);
 }
 
-VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const float *weights, float *const *sums)
+VEC_INLINE void sums_panel(uint32_t rows, const values *v, const float *weights, float *const *sums)
 {
     const int8_shape *s = v->shape;
     const uint32_t half = PRODUCT_VECS * VL / 2;
     row_step steps[PRODUCT_ROWS] = {0};
     uint32_t g = 0;
     for (uint32_t r = 0; r < rows && v->most; r++)
-        steps[r] = step_find(cells, weights + r * BLOCK, v->most, true);
+        steps[r] = step_of_row(v, weights + r * BLOCK);
     if (half >= 16 && s->group == half) /* no group is smaller: gcc leaves this out where vectors are short */
         for (; g + 2 <= s->groups; g += 2)
-            groups_sum(rows, 2, cells, v, g, weights, steps, sums);
+            groups_sum(rows, 2, v, g, weights, steps, sums);
     for (; g < s->groups; g++)
-        groups_sum(rows, 1, cells, v, g, weights, steps, sums);
+        groups_sum(rows, 1, v, g, weights, steps, sums);
 }
 
 #if defined(__AVX2__) && !defined(__AVX512BW__)
@@ -437,34 +466,28 @@ VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const
 
 /* ---- any number of rows ------------------------------------------------------------------------------------------ */
 
-/* Panels of a whole block, and of few cells. */
+/* Panels: of scores for a whole block, and for few cells. */
 enum { CELLS_block = BLOCK, CELLS_few = INT8_SOME };
-#define PANEL(NAME, ROWS)                                                                                              \
+#define SCORES(NAME, ROWS)                                                                                             \
     static __attribute__((noinline)) void scores_##NAME##_##ROWS(const keys *k, const void *const *queries,            \
                                                                  float *scores)                                        \
     {                                                                                                                  \
         scores_panel(ROWS, CELLS_##NAME, k, queries, scores);                                                          \
-    }                                                                                                                  \
-    static                                                                                                             \
-        __attribute__((noinline)) void sums_##NAME##_##ROWS(const values *v, const float *weights, float *const *sums) \
-    {                                                                                                                  \
-        sums_panel(ROWS, CELLS_##NAME, v, weights, sums);                                                              \
     }
-EACH_PANEL(PANEL, block)
-EACH_PANEL(PANEL, few)
+EACH_PANEL(SCORES, block)
+EACH_PANEL(SCORES, few)
+#define PANEL(NAME, ROWS)                                                                                              \
+    static __attribute__((noinline)) void NAME##_##ROWS(const values *v, const float *weights, float *const *sums)     \
+    {                                                                                                                  \
+        sums_panel(ROWS, v, weights, sums);                                                                            \
+    }
+EACH_PANEL(PANEL, sums)
 
-typedef struct panel {
-    __typeof__(scores_block_1) *scores;
-    __typeof__(sums_block_1) *sums;
-} panel;
-
-#define ROW(NAME, ROWS) {scores_##NAME##_##ROWS, sums_##NAME##_##ROWS},
-static const panel panels[2][PRODUCT_ROWS] = {{EACH_PANEL(ROW, block)}, {EACH_PANEL(ROW, few)}};
-
-static const panel *panel_of(uint32_t rows, uint32_t n)
-{
-    return &panels[int8_cells(n) < BLOCK][rows - 1];
-}
+#define ROW(NAME, ROWS) NAME##_##ROWS,
+typedef void scores_fn(const keys *k, const void *const *queries, float *scores);
+typedef void sums_fn(const values *v, const float *weights, float *const *sums);
+static scores_fn *const scores_of[2][PRODUCT_ROWS] = {{EACH_PANEL(ROW, scores_block)}, {EACH_PANEL(ROW, scores_few)}};
+static sums_fn *const sums_of[PRODUCT_ROWS] = {EACH_PANEL(ROW, sums)};
 
 void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
                                    const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
@@ -482,7 +505,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
-        panel_of(take, n)->scores(&all, queries + r, scores + (size_t)r * BLOCK);
+        scores_of[int8_cells(n) < BLOCK][take - 1](&all, queries + r, scores + (size_t)r * BLOCK);
     }
     kvb_lookahead_until(next, 2, 2);
 }
@@ -503,7 +526,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
-        panel_of(take, n)->sums(&all, weights + (size_t)r * BLOCK, sums + r);
+        sums_of[take - 1](&all, weights + (size_t)r * BLOCK, sums + r);
     }
     kvb_lookahead_until(next, 2, 2);
 }

@@ -84,7 +84,7 @@ static void scores_by_tiles(const keys *k, const void *const *queries, uint32_t 
 }
 
 /* Adds to the sums of n <= AMX_PANEL rows. */
-VEC_INLINE void sums_by_tiles(uint32_t cells, const values *v, const float *weights, uint32_t n, float *const *sums)
+static void sums_by_tiles(const values *v, const float *weights, uint32_t n, float *const *sums)
 {
     const int8_shape *s = v->shape;
     whole_weights whole[AMX_PANEL];
@@ -93,11 +93,10 @@ VEC_INLINE void sums_by_tiles(uint32_t cells, const values *v, const float *weig
     panel_sums added;
 
     for (uint32_t r = 0; r < n && v->most; r++)
-        steps[r] = step_find(cells, weights + r * BLOCK, v->most, true);
+        steps[r] = step_of_row(v, weights + r * BLOCK);
     for (uint32_t g = 0; g < s->groups; g++, kvb_lookahead_step(v->next)) {
         const uint32_t end = (g + 1) * s->group;
-        for (uint32_t r = 0; r < n; r++)
-            weights_of_group(cells, v, g, weights + r * BLOCK, steps[r], false, &whole[r]);
+        weights_of_groups(v, g, 1, weights, steps, n, false, whole);
         for (uint32_t c = g * s->group; c < end; c += 2 * TILE_LANES) {
             panel_multiply(a, n, v->tile + c, s->width, end - c > TILE_LANES, v->depth, 1, &added);
             for (uint32_t r = 0; r < n; r++) {
@@ -107,16 +106,6 @@ VEC_INLINE void sums_by_tiles(uint32_t cells, const values *v, const float *weig
             }
         }
     }
-}
-
-static __attribute__((noinline)) void sums_of_block(const values *v, const float *weights, uint32_t n,
-                                                    float *const *sums)
-{
-    sums_by_tiles(BLOCK, v, weights, n, sums);
-}
-static __attribute__((noinline)) void sums_of_few(const values *v, const float *weights, uint32_t n, float *const *sums)
-{
-    sums_by_tiles(INT8_SOME, v, weights, n, sums);
 }
 
 void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
@@ -154,8 +143,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
 
     tiles_open(all.depth);
     for (uint32_t r = 0; r < n_rows; r += AMX_PANEL)
-        (int8_cells(n) < BLOCK ? sums_of_few : sums_of_block)(
-            &all, weights + (size_t)r * BLOCK, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL, sums + r);
+        sums_by_tiles(&all, weights + (size_t)r * BLOCK, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL, sums + r);
     tiles_close();
     kvb_lookahead_until(next, 2, 2);
 }
