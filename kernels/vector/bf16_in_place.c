@@ -20,22 +20,34 @@ VEC_INLINE void channels_prefetch(bool fp8, line_way way, line_ahead ahead, cons
         elem_prefetch(elem_like(fp8), way, ahead, row, c);
 }
 
+/* Prefetches all lines of the row ahead: one call, where inlined prefetches of each line would be most of a loop's code.
+ * gcc sees that the function touches no vector (-fipa-ra), so sums stay in registers. */
+static __attribute__((noinline)) void row_prefetch(const line_ahead *ahead, const void *row, size_t bytes)
+{
+    __asm__ volatile(""); /* gcc leaves out calls of functions that only prefetch */
+    for (size_t at = 0; at < bytes; at += 64)
+        line_prefetch(ahead->way, *ahead, row, at);
+}
+
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /* Sums of a tile's cells c .. end - 1. */
 VEC_INLINE void cells_dot(bool fp8, uint32_t rows, uint32_t cells, fp8_table table, const uint8_t *const *queries,
-                          const uint8_t *const *keys, line_way way, line_ahead ahead, uint32_t dim, uint32_t c,
+                          const uint8_t *const *keys, line_way way, const line_ahead *ahead, uint32_t dim, uint32_t c,
                           uint32_t end, vi *sums)
 {
+    const bool at_once = rows <= 2; /* tiles of many cells; with few cells and many sums a call takes longer */
 #pragma GCC unroll 16
-    for (; c < end; c++)
+    for (; c < end; c++) {
+        if (at_once && way != LINES_NONE)
+            row_prefetch(ahead, keys[c], (size_t)dim * elem_size(elem_like(fp8)));
 #pragma GCC unroll 2
         for (uint32_t d = 0; d < dim; d += STEP) {
             pairs x[ROW_VECS];
             row_load(fp8, table, keys[c], d, dim, x);
 #pragma GCC unroll 2
             for (uint32_t j = 0; j < ROW_VECS; j++) {
-                channels_prefetch(fp8, way, ahead, keys[c], d + 2 * VL * j, dim);
+                channels_prefetch(fp8, at_once ? LINES_NONE : way, *ahead, keys[c], d + 2 * VL * j, dim);
 #pragma GCC unroll 8
                 for (uint32_t r = 0; r < rows; r++) {
                     vi *sum = &sums[r * cells + c];
@@ -43,6 +55,7 @@ VEC_INLINE void cells_dot(bool fp8, uint32_t rows, uint32_t cells, fp8_table tab
                 }
             }
         }
+    }
 }
 
 VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *late, const void *const *q, float *scores)
@@ -82,10 +95,10 @@ VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, l
 #pragma GCC unroll 16
         for (uint32_t s = 0; s < VL; s++)
             sums[s] = vi_set(0);
-        cells_dot(fp8, rows, cells, table, queries, tile, way, ahead, dim, 0, cells / 2, sums);
+        cells_dot(fp8, rows, cells, table, queries, tile, way, &ahead, dim, 0, cells / 2, sums);
         if (i)
             late_totals_store(rows, cells, last, q, scores + i - cells);
-        cells_dot(fp8, rows, cells, table, queries, tile, way, ahead, dim, cells / 2, cells, sums);
+        cells_dot(fp8, rows, cells, table, queries, tile, way, &ahead, dim, cells / 2, cells, sums);
 #pragma GCC unroll 16
         for (uint32_t s = 0; s < VL; s++)
             vf_store(last + s * VL, (vf)sums[s]);
