@@ -25,7 +25,7 @@ check_headers() {
 }
 
 check_scripts() {
-    shellcheck -S warning -x -P ci/tests/cli "${scripts[@]}"
+    printf '%s\n' "${scripts[@]}" | xargs -P "$(nproc)" -n 12 shellcheck -S warning -x -P ci/tests/cli
 }
 
 check_lengths() {
