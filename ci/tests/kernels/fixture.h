@@ -398,35 +398,54 @@ static inline float random_value(uint64_t *state)
     return (float)(random_bits(state) >> 40) * 0x1p-22f - 2.0f;
 }
 
-/* ---- a team of threads that are started for each run ---- */
+/* ---- a team of threads, which are started once and wait for the next run ---- */
 
 #define TEAM_MAX 4u
 
-struct team_part {
+static struct crew {
+    pthread_mutex_t lock;
+    pthread_cond_t begins, ends;
     void (*part)(void *ctx, uint32_t i, uint32_t n);
     void *ctx;
-    uint32_t i, n;
-};
+    uint32_t n, started, busy;
+    uint64_t run; /* counts runs */
+} crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .begins = PTHREAD_COND_INITIALIZER, .ends = PTHREAD_COND_INITIALIZER};
 
-static inline void *team_thread(void *arg)
+static inline void *crew_thread(void *arg)
 {
-    struct team_part *p = arg;
-    p->part(p->ctx, p->i, p->n);
+    const uint32_t i = (uint32_t)(uintptr_t)arg;
+    uint64_t made = 0;
+    pthread_mutex_lock(&crew.lock);
+    for (;;) {
+        while (crew.run == made || i >= crew.n)
+            pthread_cond_wait(&crew.begins, &crew.lock);
+        made = crew.run;
+        pthread_mutex_unlock(&crew.lock);
+        crew.part(crew.ctx, i, crew.n);
+        pthread_mutex_lock(&crew.lock);
+        if (--crew.busy == 0)
+            pthread_cond_signal(&crew.ends);
+    }
     return NULL;
 }
 
 static inline void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
-    pthread_t threads[TEAM_MAX];
-    struct team_part parts[TEAM_MAX];
-
-    for (uint32_t i = 1; i < team->n; i++) {
-        parts[i] = (struct team_part){part, ctx, i, team->n};
-        assert_int_equal(pthread_create(&threads[i], NULL, team_thread, &parts[i]), 0);
-    }
+    pthread_mutex_lock(&crew.lock);
+    crew.part = part;
+    crew.ctx = ctx;
+    crew.n = team->n;
+    crew.busy = team->n - 1;
+    crew.run++;
+    for (pthread_t thread; crew.started < crew.busy; crew.started++)
+        assert_int_equal(pthread_create(&thread, NULL, crew_thread, (void *)(uintptr_t)(crew.started + 1)), 0);
+    pthread_cond_broadcast(&crew.begins);
+    pthread_mutex_unlock(&crew.lock);
     part(ctx, 0, team->n);
-    for (uint32_t i = 1; i < team->n; i++)
-        pthread_join(threads[i], NULL);
+    pthread_mutex_lock(&crew.lock);
+    while (crew.busy)
+        pthread_cond_wait(&crew.ends, &crew.lock);
+    pthread_mutex_unlock(&crew.lock);
 }
 
 /* ---- a problem ---- */
