@@ -306,7 +306,7 @@ $(BUILD)/%.o: %.c Makefile
 # What runs once, or waits for a child: half of the compiler's time.
 ifeq ($(origin OPT),file)
 COLD := results workloads/import harness/commands harness/engine harness/selection harness/size harness/duel harness/faults harness/matrix \
-	$(patsubst %,ci/tests/%,harness workloads live caches results)
+	$(patsubst %,ci/tests/%,harness workloads live caches results whole oracle)
 ifeq ($(ARCH),x86_64)
 ISA_portable := -O1 -ftree-vectorize $(GUESSING) # nearly no x86 runs it
 endif
