@@ -27,8 +27,8 @@ void *kvb_guard_fit(void *block, size_t bytes);
 /* Makes the block that holds this address, slack included, read-only or writable. 0, -ENOENT if no block holds it
  * (a plug-in's own memory), or another negative errno. */
 int kvb_guard_protect(const void *address, bool read_only);
-/* From now on a block may lie in the memory of a freed one, whose page faults it saves. In between that memory may not be
- * touched. For processes that time nothing. */
+/* From now on new blocks may take the memory of freed ones, which saves page faults. Freed memory may not be touched. For
+ * processes that time nothing. */
 void kvb_guard_reuse(void);
 /* Frees a block, or NULL. An unknown block is a bug (assert). */
 void kvb_guard_free(void *block);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dots() and sums() of a level: small floats here, by the level's own conversion; plain floats in plain_*.c. Converting
+ * dots() and sums() of a level for small floats, by the level's own conversion; plain_*.c has plain floats. Converting
  * takes most of the time, so each element and number of query rows has one function, which looks up at each line how to
- * prefetch it. That costs dots up to a tenth where nothing is prefetched: they have another function for this. Levels
- * with the loops over floats of another level read e5m2 by that level's functions, too: only e4m3 is converted in another
- * way (AVX-512 VBMI).
+ * prefetch it. This look costs dots up to a tenth where nothing is prefetched, so there they have another function.
+ * A level with KVB_FLOATS converts only e4m3 in a way of its own (AVX-512 VBMI); e5m2 is read by the level that it names.
  */
 #ifdef KVB_FLOATS
 #define FP8_HERE(X) X(KVB_E4M3)

@@ -112,8 +112,8 @@ bool kvb_live_twin_suffix(const kvb_scenario *scenario, unsigned twin, char *suf
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);
 
-/* Writes the workloads long-decode and long-decode-2x128: 32768 cells filled, 32 decode steps. Synthetic: no model runs.
- * With options->twin there is one, with the twin's layers and name. */
+/* Writes two synthetic workloads, for which no model runs: long-decode fills 32768 cells and decodes 32 steps,
+ * long-decode-2x128 does the same with one rank's heads. With options->twin, writes one: the twin's layers and name. */
 #define KVB_LONG_DECODE      "long-decode"
 #define KVB_LONG_DECODE_RANK KVB_LONG_DECODE "-2x128"
 int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes);

@@ -261,6 +261,9 @@ TEST(memory_of_freed_blocks_is_used_again)
     }
     expect_fault(freed, byte_read, 100000, "");
     expect_fault(freed, byte_write, 234999, "");
+    char *larger = kvb_guard_alloc("larger", 240000); /* by one page */
+    assert_ptr_not_equal(larger + 240000, ends[many - 1]);
+    kvb_guard_free(larger);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         unsigned char *block = kvb_guard_alloc("block", sizes[i]);
         bool again = false;

@@ -26,7 +26,8 @@ static json_t *config_of(const char *type, uint32_t heads, const char *more)
 
 /* What transformers' classes take for fields that are left out: src/transformers/models/MODEL/configuration_MODEL.py at
  * 008e5743 (mistral 001f85b3, gpt_oss 02b8f42b, glm4_moe 008c726d, stablelm 05cd1ec1, falcon_h1 020a37d2, jamba 008f5c8c).
- * ChatGLM is vLLM's chatglm.py: KV heads are multi_query_group_num with multi_query_attention, else num_attention_heads.
+ * ChatGLM follows vLLM's chatglm.py: with multi_query_attention there are multi_query_group_num KV heads, else
+ * num_attention_heads.
  * kv_heads 0: as many as heads. head_dim 0: hidden / heads. */
 static const struct {
     const char *type, *class_name; /* class_name: a note names it; NULL: none */
