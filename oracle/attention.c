@@ -9,6 +9,7 @@
 
 #include "kernels/model.h"
 #include "oracle/products.h"
+#include "workloads/array.h"
 
 /* Which of the compiled loops this CPU runs. */
 
@@ -241,6 +242,56 @@ static void spread_sums(const kvb_attention_row *r, const tile *t)
         (double *[4]){r->channels[ALONE], r->channels[BY_A], r->channels[BY_Q], r->channels[BY_S]});
 }
 
+/* W_ic (oracle/bound.h) of the row at v and size. */
+static inline double whole_of(double v, double size)
+{
+    v = fabs(v);
+    return v < size ? size : v;
+}
+
+#define LANES 8u /* of a maximum: the compiler keeps the order of one, and would compare one element after the other */
+
+/* The largest W_ic of a row. */
+static inline double largest_whole(const double *v, const double *sizes, uint32_t n)
+{
+    double lanes[LANES] = {0};
+    for (uint32_t first = 0; first + LANES <= n; first += LANES)
+        for (uint32_t l = 0; l < LANES; l++)
+            lanes[l] = larger(lanes[l], whole_of(v[first + l], sizes[first + l]));
+    for (uint32_t c = n / LANES * LANES; c < n; c++)
+        lanes[0] = larger(lanes[0], whole_of(v[c], sizes[c]));
+    for (uint32_t l = 1; l < LANES; l++)
+        lanes[0] = larger(lanes[0], lanes[l]);
+    return lanes[0];
+}
+
+/* Sums of the errors that weights in steps may make. */
+KVB_WIDE static void step_sums(const kvb_attention_row *r, const tile *t)
+{
+    const kvb_attention *a = &r->a;
+    const double most = a->step / 2 * r->row->p_max * r->row->v_largest;
+    double *restrict steps = r->channels[STEPS], *restrict steps2 = r->channels[STEPS2],
+                     *restrict lost = r->channels[LOST];
+    for (size_t i = 0; i < t->n; i++) {
+        const size_t at = t->at[i] * (size_t)a->v_row;
+        const double *restrict v = a->v + at, *restrict sizes = a->v_size ? a->v_size + at : v;
+        const double p = r->cells[WEIGHTS][t->i + i], row = a->v_offset ? largest_whole(v, sizes, a->v_row) : 0;
+        for (uint32_t c = 0; c < a->v_dim; c++) {
+            double whole = whole_of(v[c], sizes[c]), itself = p * (whole < row ? row : whole);
+            double off = itself < most ? itself : most;
+            steps[c] += off;
+            steps2[c] += off * off;
+            lost[c] += itself > most ? 0 : a->v_offset ? itself : p * v[c];
+        }
+    }
+}
+
+static void spread_and_step_sums(const kvb_attention_row *r, const tile *t)
+{
+    spread_sums(r, t);
+    step_sums(r, t);
+}
+
 /* Sums over all cells, tile by tile, of n rows that see the same cells. */
 static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
                       void (*sums)(const kvb_attention_row *r, const tile *t))
@@ -251,7 +302,7 @@ static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
 }
 
 /* The mean of V over all visible cells, which is the same for all rows that see the same. */
-WIDE static void mean_make(const kvb_attention *a, double *restrict mean)
+KVB_WIDE static void mean_make(const kvb_attention *a, double *restrict mean)
 {
     const uint32_t dim = a->v_dim;
     uint32_t i = 0;
@@ -289,40 +340,6 @@ static void others_fill(const kvb_attention_row *r, const double *mean)
     }
 }
 
-/* W_ic (oracle/bound.h) of the row at v and size. */
-static inline double whole_of(double v, double size)
-{
-    v = fabs(v);
-    return v < size ? size : v;
-}
-
-/* Sums of the errors that weights in steps may make. most: sums.step/2 times the largest weight times the largest V. */
-WIDE static void step_sums(const kvb_attention *a, const double *weights, double most, double *restrict steps,
-                           double *restrict steps2, double *restrict lost)
-{
-    uint32_t i = 0, dim = a->v_dim;
-    memset(steps, 0, dim * sizeof *steps);
-    memset(steps2, 0, dim * sizeof *steps2);
-    memset(lost, 0, dim * sizeof *lost);
-    for (size_t r = 0; r < a->n_runs; r++)
-        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            size_t at = (size_t)(a->v_gathered ? i : t) * a->v_row;
-            const double *restrict v = a->v + at, *restrict sizes = a->v_size ? a->v_size + at : v;
-            double p = weights[i], row = 0;
-            for (uint32_t c = 0; a->v_offset && c < a->v_row; c++) {
-                double whole = whole_of(v[c], sizes[c]);
-                row = row < whole ? whole : row;
-            }
-            for (uint32_t c = 0; c < dim; c++) {
-                double whole = whole_of(v[c], sizes[c]), itself = p * (whole < row ? row : whole);
-                double off = itself < most ? itself : most;
-                steps[c] += off;
-                steps2[c] += off * off;
-                lost[c] += itself > most ? 0 : a->v_offset ? itself : p * v[c];
-            }
-        }
-}
-
 static double sink_weight_of(const kvb_attention_row *r)
 {
     return r->a.sink ? exp((double)*r->a.sink - *r->lse) : 0;
@@ -341,13 +358,8 @@ static void terms_fill(const kvb_attention_row *r)
                                        .spread_s = sums[BY_S * dim + c],
                                        .mass = sums[MASS * dim + c],
                                        .v_max = sums[V_MAX * dim + c]};
-        r->row->v_largest = larger(r->row->v_largest, sums[V_MAX * dim + c]);
     }
-    if (a->step <= 0)
-        return;
-    step_sums(a, r->cells[WEIGHTS], a->step / 2 * r->row->p_max * r->row->v_largest, r->channels[STEPS],
-              r->channels[STEPS2], r->channels[LOST]);
-    for (size_t c = 0; c < dim; c++) {
+    for (size_t c = 0; c < dim && a->step > 0; c++) {
         r->terms[c].steps = sums[STEPS * dim + c];
         r->terms[c].steps2 = sums[STEPS2 * dim + c];
         r->terms[c].lost = fabs(sums[LOST * dim + c]);
@@ -362,7 +374,7 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
         kvb_attention_row *r = &rows[i];
         *r->lse = row_weigh(r);
         sink_size[i] = row_sums(r, sink_weight_of(r));
-        memset(r->channels[OUTPUT], 0, 7 * r->a.v_dim * sizeof(double));
+        memset(r->channels[OUTPUT], 0, MEAN * r->a.v_dim * sizeof(double));
     }
     tiles_sum(rows, n, output_and_mass_sums);
     for (uint32_t i = 0; i < n; i++) { /* a sink is a cell with v = 0, A = 0 and Q = 0 */
@@ -370,9 +382,10 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
         for (uint32_t c = 0; c < rows->a.v_dim; c++) {
             rows[i].channels[ALONE][c] = sink_weight * fabs(o[c]);
             rows[i].channels[BY_S][c] = rows[i].channels[ALONE][c] * sink_size[i];
+            rows[i].row->v_largest = larger(rows[i].row->v_largest, rows[i].channels[V_MAX][c]);
         }
     }
-    tiles_sum(rows, n, spread_sums);
+    tiles_sum(rows, n, rows->a.step > 0 ? spread_and_step_sums : spread_sums);
     if (rows->a.visible)
         mean_make(&rows->a, rows->channels[MEAN]);
     for (uint32_t i = 0; i < n; i++) {

@@ -6,9 +6,13 @@
  */
 #include "oracle/codec.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+#include "kernels/model.h"
+#include "workloads/array.h"
 
 /* ---- floats ---------------------------------------------------------------------------------------------- */
 
@@ -31,98 +35,110 @@ static const layout layouts[] = {
     [KVB_E2M1] = {1, 0, 4, 7, 0, 0},
 };
 
-uint16_t kvb_codec_code(kvb_elem elem, float x)
+static inline uint32_t bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    const int exponent = (int)(bits >> 23 & 0xff) - 127; /* -127 for subnormals: below min_exp in any case */
-    if (elem == KVB_E8M0)
-        return (uint16_t)(exponent + 127);
+    return bits;
+}
 
-    const layout *l = &layouts[elem];
-    const uint32_t sign = bits >> 31 << (l->bits - 1), most = l->bits < 16 ? l->finite : l->inf;
-    if (isnan(x)) /* the upper payload bits stay */
-        return (uint16_t)(sign | l->nan | (bits & 0x7fffff) >> (23 - l->man));
-    if (isinf(x))
-        return (uint16_t)(sign | most);
+static inline float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* This and the next have no branches, so that loops of them are compiled to vectors. */
+static inline uint32_t float_code(const layout *l, float x)
+{
+    const uint32_t bits = bits_of(x), payload = bits & 0x7fffff, sign = bits >> 31 << (l->bits - 1);
+    const uint32_t most = l->bits < 16 ? l->finite : l->inf;
+    const int exponent = (int)(bits >> 23 & 0xff) - 127; /* -127 for subnormals: below min_exp in any case */
     const int e = exponent < l->min_exp ? l->min_exp : exponent;
     /* How many spacings 2^(e - man): exact, then rounded to nearest even. A count of 2^(man + 1) carries into
      * the exponent by itself, and one below 2^man is a subnormal. */
-    const uint32_t count = (uint32_t)rint(fabs((double)x) * kvb_power_of_two(l->man - e));
-    const uint32_t code = ((uint32_t)(e - l->min_exp) << l->man) + count;
-    return (uint16_t)(sign | (code < most ? code : most));
+    const double size = exponent == 128 ? 0 : fabs((double)x);
+    const int count = (int)rint(size * kvb_power_of_two(l->man - e));
+    const uint32_t code = ((uint32_t)(e - l->min_exp) << l->man) + (uint32_t)count;
+    const uint32_t special = payload ? l->nan | payload >> (23 - l->man) : most; /* the upper payload bits stay */
+    return sign | (exponent == 128 ? special : code < most ? code : most);
+}
+
+static inline double float_value(const layout *l, uint32_t code)
+{
+    const double sign = code >> (l->bits - 1) & 1 ? -1.0 : 1.0;
+    const uint32_t magnitude = code & ((1u << (l->bits - 1)) - 1), field = magnitude >> l->man, one = 1u << l->man;
+    const int count = (int)((magnitude & (one - 1)) | (field ? one : 0));
+    const double value = sign * count * kvb_power_of_two((int)(field ? field : 1) - 1 + l->min_exp - l->man);
+    return magnitude <= l->finite ? value : magnitude == l->inf ? sign * INFINITY : NAN;
+}
+
+uint16_t kvb_codec_code(kvb_elem elem, float x)
+{
+    return (uint16_t)(elem == KVB_E8M0 ? bits_of(x) >> 23 & 0xff : float_code(&layouts[elem], x));
 }
 
 double kvb_codec_value(kvb_elem elem, uint32_t code)
 {
-    float x;
-    memcpy(&x, &code, sizeof x);
     if (elem == KVB_F32)
-        return (double)x;
+        return (double)float_of(code);
     if (elem == KVB_E8M0)
         return code == 255 ? NAN : kvb_power_of_two((int)code - 127);
-
-    const layout *l = &layouts[elem];
-    const double sign = code >> (l->bits - 1) & 1 ? -1.0 : 1.0;
-    const uint32_t magnitude = code & ((1u << (l->bits - 1)) - 1);
-    const uint32_t field = magnitude >> l->man, man = magnitude & ((1u << l->man) - 1);
-    if (magnitude > l->finite)
-        return magnitude == l->inf ? sign * INFINITY : NAN;
-    if (field == 0)
-        return sign * man * kvb_power_of_two(l->min_exp - l->man);
-    return sign * (man + (1u << l->man)) * kvb_power_of_two((int)field - 1 + l->min_exp - l->man);
+    return float_value(&layouts[elem], code);
 }
 
 /* ---- the elements of a group ------------------------------------------------------------------------------ */
 
-/* Elements that share a scale. Formats without a code for NaN have a limit: NaN becomes 0, and a magnitude beyond the limit,
- * also infinity, becomes the limit. */
+/* Elements that share a scale. */
 typedef struct kvb_codec_group {
-    const float *x;
-    size_t stride; /* element i is x[i * stride] */
+    const float *x; /* [n] */
     uint32_t n;
-    float limit; /* 0: none */
     float head_scale;
 } group;
 
 #define F16_LIMIT 65504.0f /* of elements over scales of f16 */
 
-static float limited(float x, float limit)
+/* x[i * stride] in formats with a limit, which have no code for NaN: NaN becomes 0, and a magnitude beyond the limit, also
+ * infinity, becomes the limit. limit 0: unchanged. */
+KVB_WIDE static void elements_take(const float *x, size_t stride, uint32_t n, float limit, float *restrict elements)
 {
-    if (isnan(x))
-        return 0;
-    return fabsf(x) > limit ? copysignf(limit, x) : x;
-}
-
-static float element(const group *g, uint32_t i)
-{
-    const float x = g->x[i * g->stride];
-    return g->limit > 0 ? limited(x, g->limit) : x;
-}
-
-static bool is_below(float a, float b)
-{
-    return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
-}
-
-/* The least and the largest element; -0 is below +0. */
-static void range_of(const group *g, float *lo, float *hi)
-{
-    *lo = *hi = element(g, 0);
-    for (uint32_t i = 1; i < g->n; i++) {
-        float v = element(g, i);
-        *lo = is_below(v, *lo) ? v : *lo;
-        *hi = is_below(*hi, v) ? v : *hi;
+    for (uint32_t i = 0; i < n; i++) {
+        const float v = x[i * stride], within = fabsf(v) > limit ? copysignf(limit, v) : v == v ? v : 0;
+        elements[i] = limit > 0 ? within : v;
     }
 }
 
-/* The largest magnitude. NaN counts as 0, infinity as the largest float. */
-static float largest_of(const group *g)
+/* Integers in the order of floats, -0 below +0. Applied twice, it gives the float's bits back. */
+static inline int32_t order(int32_t bits)
 {
-    float largest = 0;
-    for (uint32_t i = 0; i < g->n; i++)
-        largest = fmaxf(largest, fabsf(limited(element(g, i), FLT_MAX)));
-    return largest;
+    return bits ^ (bits >> 31 & INT32_MAX);
+}
+
+/* The least and the largest element; -0 is below +0. None is NaN. */
+KVB_WIDE static void range_of(const group *g, float *lo, float *hi)
+{
+    const float *x = g->x;
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const int32_t at = order((int32_t)bits_of(x[i]));
+        least = at < least ? at : least;
+        most = at > most ? at : most;
+    }
+    *lo = float_of((uint32_t)order(least));
+    *hi = float_of((uint32_t)order(most));
+}
+
+/* The largest magnitude. NaN counts as 0, infinity as the largest float. Magnitudes are in the order of their bits. */
+KVB_WIDE static float largest_of(const group *g)
+{
+    const float *x = g->x;
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const uint32_t magnitude = bits_of(x[i]) & INT32_MAX, counts = magnitude > 0x7f800000 ? 0 : magnitude;
+        largest = counts > largest ? counts : largest;
+    }
+    return float_of(largest < 0x7f7fffff ? largest : 0x7f7fffff);
 }
 
 /* ---- scale and zero of a group ----------------------------------------------------------------------------- */
@@ -200,8 +216,8 @@ static float peak_of(const group *g)
 {
     float most = 0;
     for (uint32_t i = 0; i < g->n; i++)
-        if (fabsf(element(g, i)) > fabsf(most))
-            most = element(g, i);
+        if (fabsf(g->x[i]) > fabsf(most))
+            most = g->x[i];
     return most;
 }
 
@@ -217,7 +233,7 @@ static fit fit_least(const kvb_codec *codec, const group *g)
 {
     float min = FLT_MAX, max = -FLT_MAX;
     for (uint32_t i = 0; i < g->n; i++) {
-        const float x = element(g, i);
+        const float x = g->x[i];
         min = x < min ? x : min;
         max = x > max ? x : max;
     }
@@ -225,7 +241,9 @@ static fit fit_least(const kvb_codec *codec, const group *g)
     return (fit){scale, min, scale};
 }
 
-static uint32_t code_of(const kvb_codec *codec, float x, fit f);
+#define LOT 64u /* codes that are made, or read, at a time */
+
+static void codes_make(const kvb_codec *codec, const float *x, uint32_t n, fit f, uint32_t *codes);
 
 /* Codes by the scale that maps the peak to the first level; then d of least squares, weighted by x^2. */
 static fit fit_iq4_nl(const kvb_codec *codec, const group *g)
@@ -234,8 +252,10 @@ static fit fit_iq4_nl(const kvb_codec *codec, const group *g)
     if (fabsf(peak_of(g)) < 1e-15f)
         return (fit){0};
     float sum_qx = 0, sum_q2 = 0;
+    uint32_t codes[LOT];
+    codes_make(codec, g->x, g->n, f, codes);
     for (uint32_t i = 0; i < g->n; i++) {
-        const float x = element(g, i), level = (float)iq4_nl_levels[code_of(codec, x, f)];
+        const float x = g->x[i], level = (float)iq4_nl_levels[codes[i]];
         float weight = x * x, wq = weight * level, qx = wq * x, q2 = wq * level;
         sum_qx += qx;
         sum_q2 += q2;
@@ -286,7 +306,7 @@ static fit fit_rms(const kvb_codec *codec, const group *g)
 {
     double sum[16] = {0};
     for (uint32_t c = 0; c < g->n; c++)
-        sum[c % 16] += (double)element(g, c) * (double)element(g, c);
+        sum[c % 16] += (double)g->x[c] * (double)g->x[c];
     for (int half = 8; half >= 1; half /= 2)
         for (int i = 0; i < half; i++)
             sum[i] += sum[i + half];
@@ -302,109 +322,146 @@ static float inverse(float d)
     return d != 0 && isfinite(id) ? id : 0.0f;
 }
 
-static uint32_t at_most(float code, uint32_t most)
+/* A step as a code of 0 .. top. */
+static inline uint32_t step_code(float step, uint32_t top)
 {
-    return (uint32_t)code < most ? (uint32_t)code : most;
+    return step > 0 ? step < (float)top ? (uint32_t)(int)step : top : 0;
 }
 
-static uint32_t code_of(const kvb_codec *codec, float x, fit f)
+/* x[0..n-1], at most LOT, as codes. */
+KVB_WIDE static void codes_make(const kvb_codec *codec, const float *restrict x, uint32_t n, fit f,
+                                uint32_t *restrict codes)
 {
     const uint32_t top = (1u << codec->bits % 32) - 1;
-    uint32_t code = 0;
-    float steps;
+    const float by = inverse(f.by);
+    float steps[LOT];
     switch (codec->elem) {
     case KVB_F32:
-        memcpy(&code, &x, sizeof code);
-        return code;
+        memcpy(codes, x, n * sizeof *x);
+        break;
     case KVB_INT8:
-        steps = f.by > 0 ? rintf(x / f.by) : 0;
-        return (uint8_t)(int)fmaxf(-127.0f, fminf(127.0f, steps));
+        for (uint32_t i = 0; i < n; i++) {
+            const float step = f.by > 0 ? rintf(x[i] / f.by) : 0;
+            codes[i] = (uint8_t)(int)(step > 127 ? 127 : step < -127 ? -127 : step);
+        }
+        break;
     case KVB_UINT8:
     case KVB_UINT4:
     case KVB_UINT2:
-        steps = f.by != 0 ? rintf((x - f.zero) / f.by) : 0;
-        return at_most(fmaxf(steps, 0), top);
-    case KVB_Q8_0:
-        return (uint8_t)(int)roundf(x * inverse(f.by));
+        for (uint32_t i = 0; i < n; i++)
+            codes[i] = step_code(f.by != 0 ? rintf((x[i] - f.zero) / f.by) : 0, top);
+        break;
+    case KVB_Q8_0: /* ties away from 0 */
+        for (uint32_t i = 0; i < n; i++) {
+            const int whole = (int)(x[i] * by);
+            const float rest = x[i] * by - (float)whole;
+            codes[i] = (uint8_t)(whole + (rest >= 0.5f) - (rest <= -0.5f));
+        }
+        break;
     case KVB_Q5_0:
     case KVB_Q4_0:
-        steps = x * inverse(f.by);
-        return at_most(steps + ((float)(top / 2 + 1) + 0.5f), top);
+        for (uint32_t i = 0; i < n; i++)
+            codes[i] = step_code(x[i] * by + ((float)(top / 2 + 1) + 0.5f), top);
+        break;
     case KVB_Q5_1:
     case KVB_Q4_1:
-        steps = (x - f.zero) * inverse(f.by);
-        return at_most(steps + 0.5f, top);
+        for (uint32_t i = 0; i < n; i++)
+            codes[i] = step_code((x[i] - f.zero) * by + 0.5f, top);
+        break;
     case KVB_IQ4_NL: /* a tie goes to the upper level */
-        steps = inverse(f.by) * x;
-        while (f.by != 0 && code < top &&
-               (double)steps - iq4_nl_levels[code] >= iq4_nl_levels[code + 1] - (double)steps)
-            code++;
-        return code;
+        memset(codes, 0, n * sizeof *codes);
+        for (uint32_t k = 0; f.by != 0 && k < top; k++)
+            for (uint32_t i = 0; i < n; i++) {
+                const double step = (double)(by * x[i]);
+                codes[i] += step - iq4_nl_levels[k] >= iq4_nl_levels[k + 1] - step;
+            }
+        break;
     case KVB_CODEBOOK:
-        steps = f.by > 0 ? x / f.by : 0;
+        memset(codes, 0, n * sizeof *codes);
+        for (uint32_t i = 0; i < n; i++)
+            steps[i] = f.by > 0 ? x[i] / f.by : 0;
         for (uint32_t k = 0; k < top; k++) {
-            float sum = level(codec->bits, k) + level(codec->bits, k + 1), border = sum * 0.5f;
-            code += steps > border;
+            const float sum = level(codec->bits, k) + level(codec->bits, k + 1), border = sum * 0.5f;
+            for (uint32_t i = 0; i < n; i++)
+                codes[i] += steps[i] > border;
         }
-        return code;
+        break;
     default:
-        return kvb_codec_code(codec->elem, isnan(x) ? x : f.by > 0 ? x / f.by : copysignf(0, x));
+        for (uint32_t i = 0; i < n; i++) {
+            const float step = f.by > 0 ? x[i] / f.by : copysignf(0, x[i]);
+            codes[i] = float_code(&layouts[codec->elem], x[i] == x[i] ? step : x[i]);
+        }
     }
 }
 
-/* What a code stands for, before scale and zero. */
-static double value_of(const kvb_codec *codec, uint32_t code)
+/* What codes stand for, before scale and zero. */
+KVB_WIDE static void codes_value(const kvb_codec *codec, const uint32_t *restrict codes, uint32_t n,
+                                 double *restrict values)
 {
+    const int middle = codec->elem == KVB_Q5_0 ? 16 : codec->elem == KVB_Q4_0 ? 8 : 0;
     switch (codec->elem) {
+    case KVB_F32:
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = (double)float_of(codes[i]);
+        break;
     case KVB_INT8:
     case KVB_Q8_0:
-        return code < 128 ? code : (double)code - 256;
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = (int)codes[i] - (codes[i] < 128 ? 0 : 256);
+        break;
     case KVB_UINT8:
     case KVB_UINT4:
     case KVB_UINT2:
     case KVB_Q5_1:
-    case KVB_Q4_1:
-        return code;
     case KVB_Q5_0:
-        return (double)code - 16;
+    case KVB_Q4_1:
     case KVB_Q4_0:
-        return (double)code - 8;
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = (int)codes[i] - middle;
+        break;
     case KVB_IQ4_NL:
-        return iq4_nl_levels[code];
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = iq4_nl_levels[codes[i]];
+        break;
     case KVB_CODEBOOK:
-        return (double)level(codec->bits, code);
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = (double)level(codec->bits, codes[i]);
+        break;
     default:
-        return kvb_codec_value(codec->elem, code);
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = float_value(&layouts[codec->elem], codes[i]);
     }
 }
 
 /* ---- layout -------------------------------------------------------------------------------------------------- */
 
-/* Code i of a stream of codes, low bits first: `bits` is at most 8, or 16 or 32. */
-static void bits_put(unsigned char *codes, uint32_t bits, uint32_t i, uint32_t code)
+/* Codes first … of a stream, low bits first: `bits` is at most 8, or 16 or 32. Where codes are written, the stream is 0. */
+static void bits_write(unsigned char *stream, uint32_t bits, size_t first, const uint32_t *codes, uint32_t n)
 {
-    const size_t at = (size_t)i * bits;
-    const unsigned shift = at % 8, mask = ((1u << bits % 32) - 1) << shift, placed = code << shift;
-    codes += at / 8;
-    if (bits >= 8) {
-        for (uint32_t b = 0; b < bits / 8; b++)
-            codes[b] = (unsigned char)(code >> 8 * b);
-        return;
+    uint32_t have = first * bits % 8;
+    uint64_t wait = 0;
+    stream += first * bits / 8;
+    for (uint32_t i = 0; i < n; i++) {
+        wait |= (uint64_t)codes[i] << have;
+        for (have += bits; have >= 8; have -= 8, wait >>= 8)
+            *stream++ |= (unsigned char)wait;
     }
-    codes[0] = (unsigned char)((codes[0] & ~mask) | (placed & mask));
-    if (shift + bits > 8)
-        codes[1] = (unsigned char)((codes[1] & ~(mask >> 8)) | (placed & mask) >> 8);
+    if (have)
+        *stream |= (unsigned char)wait;
 }
 
-static uint32_t bits_get(const unsigned char *codes, uint32_t bits, uint32_t i)
+static void bits_read(const unsigned char *stream, uint32_t bits, size_t first, uint32_t *codes, uint32_t n)
 {
-    const size_t at = (size_t)i * bits;
-    const unsigned shift = at % 8;
-    codes += at / 8;
-    uint32_t code = codes[0];
-    for (uint32_t b = 1; b < (shift + bits + 7) / 8; b++)
-        code |= (uint32_t)codes[b] << 8 * b;
-    return bits >= 8 ? code : code >> shift & ((1u << bits) - 1);
+    uint32_t have = 8 - first * bits % 8;
+    stream += first * bits / 8;
+    uint64_t wait = n ? *stream++ >> (8 - have) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (; have < bits; have += 8)
+            wait |= (uint64_t)*stream++ << have;
+        codes[i] = (uint32_t)(wait & ((UINT64_C(1) << bits) - 1));
+        wait >>= bits;
+        have -= bits;
+    }
 }
 
 enum { BLOCK = 32 };
@@ -460,31 +517,37 @@ static double number_get(const kvb_codec *codec, const unsigned char *const part
     return kvb_codec_value(codec->scale_elem, code);
 }
 
-static void code_put(const kvb_codec *codec, unsigned char *codes, uint32_t i, uint32_t code)
+/* Codes first … of a row; of a format with blocks, those of one block. */
+static void codes_write(const kvb_codec *codec, unsigned char *row, uint32_t first, const uint32_t *codes, uint32_t n)
 {
-    const uint32_t j = i % BLOCK, nibble = j % 16 * 2 + j / 16;
-    unsigned char *block = codes + i / BLOCK * block_bytes(codec) + (codec->zeros ? 4 : 2);
-    if (!kvb_elem_is_block(codec->elem)) {
-        bits_put(codes, codec->bits, i, code);
-    } else if (codec->bits == 8) {
-        bits_put(block, 8, j, code);
-    } else {
-        bits_put(block + 4 * (codec->bits - 4), 4, nibble, code);
-        if (codec->bits == 5)
-            bits_put(block, 1, j, code >> 4);
+    unsigned char *block = row + first / BLOCK * block_bytes(codec) + (codec->zeros ? 4 : 2);
+    if (!kvb_elem_is_block(codec->elem) || codec->bits == 8) {
+        const bool in_block = kvb_elem_is_block(codec->elem);
+        bits_write(in_block ? block : row, codec->bits, in_block ? 0 : first, codes, n);
+        return;
     }
+    uint32_t nibbles[BLOCK], fifths[BLOCK];
+    for (uint32_t j = 0; j < BLOCK; j++) {
+        nibbles[j % 16 * 2 + j / 16] = codes[j] & 15;
+        fifths[j] = codes[j] >> 4;
+    }
+    bits_write(block, codec->bits - 4, 0, fifths, codec->bits > 4 ? BLOCK : 0);
+    bits_write(block + 4 * (codec->bits - 4), 4, 0, nibbles, BLOCK);
 }
 
-static uint32_t code_get(const kvb_codec *codec, const unsigned char *codes, uint32_t i)
+static void codes_read(const kvb_codec *codec, const unsigned char *row, uint32_t first, uint32_t *codes, uint32_t n)
 {
-    const uint32_t j = i % BLOCK, nibble = j % 16 * 2 + j / 16;
-    const unsigned char *block = codes + i / BLOCK * block_bytes(codec) + (codec->zeros ? 4 : 2);
-    if (!kvb_elem_is_block(codec->elem))
-        return bits_get(codes, codec->bits, i);
-    if (codec->bits == 8)
-        return bits_get(block, 8, j);
-    const uint32_t fifth = codec->bits == 5 ? bits_get(block, 1, j) : 0;
-    return fifth << 4 | bits_get(block + 4 * (codec->bits - 4), 4, nibble);
+    const unsigned char *block = row + first / BLOCK * block_bytes(codec) + (codec->zeros ? 4 : 2);
+    if (!kvb_elem_is_block(codec->elem) || codec->bits == 8) {
+        const bool in_block = kvb_elem_is_block(codec->elem);
+        bits_read(in_block ? block : row, codec->bits, in_block ? 0 : first, codes, n);
+        return;
+    }
+    uint32_t nibbles[BLOCK], fifths[BLOCK];
+    bits_read(block, codec->bits - 4, 0, fifths, BLOCK); /* of 0 bits: zeros */
+    bits_read(block + 4 * (codec->bits - 4), 4, 0, nibbles, BLOCK);
+    for (uint32_t j = 0; j < BLOCK; j++)
+        codes[j] = fifths[j] << 4 | nibbles[j % 16 * 2 + j / 16];
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------ */
@@ -498,19 +561,24 @@ void kvb_codec_encode(const kvb_codec *codec, const float *rows, uint32_t n, uin
     memset(part[KVB_CODES], 0, n * bytes);
     for (uint32_t at = 0; at < (shared ? dim : n * per_row); at++) {
         const uint32_t row = shared ? 0 : at / per_row, first = at % per_row * each;
-        const group g = {.x = rows + (size_t)row * dim + first,
-                         .stride = shared ? dim : 1,
-                         .n = shared ? n : each,
-                         .limit = codec->limit,
-                         .head_scale = head_scale};
+        float x[KVB_MODEL_WIDTH];
+        const group g = {.x = x, .n = shared ? n : each, .head_scale = head_scale};
+        assert(g.n <= KVB_MODEL_WIDTH);
+        elements_take(rows + (size_t)row * dim + first, shared ? dim : 1, g.n, codec->limit, x);
         const fit f = codec->fit(codec, &g);
         if (groups)
             number_put(codec, part, KVB_SCALES, at, f.scale);
         if (codec->zeros)
             number_put(codec, part, KVB_ZEROS, at, f.zero);
-        for (uint32_t i = 0; i < g.n; i++)
-            code_put(codec, part[KVB_CODES] + (shared ? i : row) * bytes, shared ? first : first + i,
-                     code_of(codec, element(&g, i), f));
+        for (uint32_t i = 0, some; i < g.n; i += some) {
+            uint32_t codes[LOT];
+            some = g.n - i < LOT ? g.n - i : LOT;
+            codes_make(codec, x + i, some, f, codes);
+            for (uint32_t r = 0; shared && r < some; r++)
+                codes_write(codec, part[KVB_CODES] + (i + r) * bytes, first, codes + r, 1);
+            if (!shared)
+                codes_write(codec, part[KVB_CODES] + row * bytes, first + i, codes, some);
+        }
     }
 }
 
@@ -520,13 +588,20 @@ void kvb_codec_decode(const kvb_codec *codec, const unsigned char *const part[KV
     const bool adds = codec->zeros || kvb_elem_is_block(codec->elem); /* then a product of -0 becomes 0 */
     const double head = codec->head_scale ? (double)head_scale : 1;
     const uint32_t groups = groups_of(codec, dim), each = groups ? dim / groups : dim;
-    for (uint32_t g = 0, c = 0; c < dim; g++) {
+    for (uint32_t g = 0, c = 0, some; c < dim; g++) {
         const double scale = groups ? number_get(codec, part, KVB_SCALES, g) : 1;
         const double zero = codec->zeros ? number_get(codec, part, KVB_ZEROS, g) : 0;
-        for (const uint32_t end = c + each; c < end; c++) {
-            const double product = value_of(codec, code_get(codec, part[KVB_CODES], c)) * scale * head;
-            row[c] = adds ? product + zero : product;
-            size[c] = fabs(product) + fabs(zero);
+        for (const uint32_t end = c + each; c < end; c += some) {
+            uint32_t codes[LOT];
+            double values[LOT];
+            some = end - c < LOT ? end - c : LOT;
+            codes_read(codec, part[KVB_CODES], c, codes, some);
+            codes_value(codec, codes, some, values);
+            for (uint32_t i = 0; i < some; i++) {
+                const double product = values[i] * scale * head;
+                row[c + i] = adds ? product + zero : product;
+                size[c + i] = fabs(product) + fabs(zero);
+            }
         }
     }
 }

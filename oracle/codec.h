@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reference codecs: how rows are stored, bit for bit, written from the published definitions for reading and
- * not for speed. The pools' stored bytes are compared with these; the oracle's "stored rows" are
- * decode(encode(row)) of these. Decoding is exact: a decoded element is a double without rounding (with a zero point,
+ * Reference codecs: how rows are stored, bit for bit, written from the published definitions. The pools' stored bytes are
+ * compared with these; the oracle's "stored rows" are decode(encode(row)) of these. Decoding is exact: a decoded element is a double without rounding (with a zero point,
  * rounded once). Where a definition prescribes f32 arithmetic, each operation here is one on float variables.
  */
 #ifndef KVB_ORACLE_CODEC_H

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "oracle/solve.h"
-#include "oracle/products.h"
 #include "workloads/array.h"
 
 /* The exact side of the matched filter: choosing rows, keeping what was solved. */
@@ -278,28 +277,46 @@ static double slope_of(double logit, double softcap)
 
 /* Sorts weights into places: one for each `step` of a logit. Two steps share a place with probability 1/PLACES. */
 enum { PLACE_BITS = 12, PLACES = 1 << PLACE_BITS };
-static double *place_at(double *places, uint32_t place)
+static _Thread_local double places[PLACES], *taken[PLACES]; /* zeros between calls; those that are not now */
+static double *place_at(uint32_t place)
 {
     return &places[place * 2654435761u >> (32 - PLACE_BITS)];
+}
+
+static inline double clamped(double x, double most)
+{
+    return x > -most ? x < most ? x : most : -most;
+}
+
+static inline int64_t floor_of(double x)
+{
+    const int64_t whole = (int64_t)x;
+    return whole - (x < (double)whole);
 }
 
 /* Adds p_i p_j of all pairs of cells whose logits lie in one step or in neighbouring steps. */
 static double pairs_alike(const kvb_filter_row *row, const double *logits, const double *weights, double lse,
                           double step)
 {
-    double pairs = 0, places[PLACES] = {0};
+    double pairs = 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < row->visible; i++) {
-        const uint32_t place = (uint32_t)(int64_t)floor(fmin(fmax(logits[i] - lse, -1e9), 1e9) / step);
-        const double beside = *place_at(places, place - 1) + *place_at(places, place + 1);
-        pairs += 2 * weights[i] * (*place_at(places, place) + beside);
-        *place_at(places, place) += weights[i];
+        const uint32_t place = (uint32_t)floor_of(clamped(logits[i] - lse, 1e9) / step);
+        double *here = place_at(place);
+        const double beside = *place_at(place - 1) + *place_at(place + 1);
+        pairs += 2 * weights[i] * (*here + beside);
+        if (*here == 0 && weights[i] != 0)
+            taken[n++] = here;
+        *here += weights[i];
     }
+    while (n > 0)
+        *taken[--n] = 0;
     return pairs;
 }
 
 /* row->slope += the sum over the cells of p (slope - mean) v. */
-WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *logits,
-                            double softcap, double mean)
+KVB_WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *logits,
+                                double softcap, double mean)
 {
     const uint32_t dim = unit->dim;
     float *restrict slope = row->slope;
@@ -457,8 +474,8 @@ static inline float halves_sum(const channel_sums *all)
 }
 
 /* <v, e> and <v, o> of every row of V that the query sees. */
-WIDE static void products(const kvb_filter_row *row, const kvb_filter_unit *unit, const float *restrict e,
-                          const float *restrict o, float *restrict along, float *restrict along_o)
+KVB_WIDE static void products(const kvb_filter_row *row, const kvb_filter_unit *unit, const float *restrict e,
+                              const float *restrict o, float *restrict along, float *restrict along_o)
 {
     const size_t dim = unit->dim;
     size_t i = 0;

@@ -31,14 +31,4 @@ typedef struct kvb_products {
 /* Levels 0 to 2: portable, AVX2, AVX-512. All give the same bits. NULL: this CPU, or this build, lacks the level. */
 const kvb_products *kvb_products_at(unsigned level);
 
-/* Compiles a loop for wider vectors as well, if the compiler can vectorise it. (Loops that need help are in products.c.)
- * Products and sums are never contracted, so the bits are the same. The version is chosen before main(), which
- * sanitizers cannot follow. */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
-#define WIDE
-#else
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-
 #endif

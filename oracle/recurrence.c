@@ -10,6 +10,7 @@
 #include "oracle/bound.h"
 #include "oracle/oracle.h"
 #include "oracle/products.h"
+#include "workloads/array.h"
 
 /* ---- both bounds ------------------------------------------------------------------------------------------------- */
 
@@ -440,8 +441,8 @@ typedef struct glance_sums {
 } glance_sums;
 
 /* One row of the state: s = decay s + k write. */
-WIDE static void row_step(double *restrict s, const double *restrict decay, const double *restrict write, double k,
-                          double q, double slow, glance_sums *restrict to)
+KVB_WIDE static void row_step(double *restrict s, const double *restrict decay, const double *restrict write, double k,
+                              double q, double slow, glance_sums *restrict to)
 {
     for (uint32_t c = 0; c < N; c++) {
         const double was = s[c], is = decay[c] * was + k * write[c], size = fabs(is);
@@ -454,7 +455,7 @@ WIDE static void row_step(double *restrict s, const double *restrict decay, cons
 }
 
 /* One row of the state: read += k s. */
-WIDE static void row_read(const double *restrict s, double k, double *restrict read)
+KVB_WIDE static void row_read(const double *restrict s, double k, double *restrict read)
 {
     for (uint32_t c = 0; c < N; c++)
         read[c] += k * s[c];

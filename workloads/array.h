@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for arrays that grow, for arrays that are freed together, and for large ones. Every folder may include this
- * header. Memory that a cache counts comes from caches/allocator.h instead. */
+/* Memory for arrays that grow, for arrays that are freed together, and for large ones; loops over arrays. Every folder may
+ * include this header. Memory that a cache counts comes from caches/allocator.h instead. */
 #ifndef KVB_ARRAY_H
 #define KVB_ARRAY_H
 
@@ -77,6 +77,14 @@ static inline void kvb_arena_free(kvb_arena *arena)
     }
     *arena = (kvb_arena){NULL, false};
 }
+
+/* Compiles a function's loops for wider vectors as well, where the compiler can vectorise them. Products and sums are never
+ * contracted, so the bits are the same. The version is chosen before main(), which sanitizers cannot follow. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#define KVB_WIDE
+#else
+#define KVB_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 
 #define KVB_PAGES_HEAD 64u /* bytes before the memory, which keep its size */
 

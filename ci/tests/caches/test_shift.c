@@ -267,7 +267,8 @@ TEST(caches_and_models_without_shifts_say_so)
     {
         kvb_allocator allocator = {0};
         kvb_cache *cache;
-        for (int unknown = -1; unknown < (int)model.n_groups; unknown++) { /* the group with an unknown rope; -1: none */
+        for (int unknown = -1; unknown < (int)model.n_groups;
+             unknown++) { /* the group with an unknown rope; -1: none */
             kvb_model m = model;
             char group[16];
             if (unknown >= 0)
