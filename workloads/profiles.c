@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/scan.h"
+#include "workloads/array.h"
 #include "workloads/files.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"
@@ -41,10 +42,23 @@ struct kvb_profile_row {
     rotation rotation;
 };
 
+KVB_WIDE static void middles_make(const uint32_t *restrict bits, double factor, uint32_t n, float *restrict to)
+{
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = (float)(factor * kvb_rng_middle(bits[i]));
+}
+
+KVB_WIDE static void tails_make(double *far, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        far[i] = kvb_rng_tail(far[i]);
+}
+
 void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
 {
     enum { LOT = 64 };
     uint32_t bits[LOT], others[LOT];
+    double tails[LOT];
     for (uint32_t first = 0; first < n; first += LOT) {
         const uint32_t lot = n - first < LOT ? n - first : LOT;
         float *to = row + first;
@@ -54,14 +68,16 @@ void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
             bits[c] = (uint32_t)both;
             bits[c + 1] = (uint32_t)(both >> 32);
         }
-        for (uint32_t c = 0; c < lot; c++) /* in vectors */
-            to[c] = (float)(factor * kvb_rng_middle(bits[c]));
+        middles_make(bits, factor, lot, to);
         for (uint32_t c = 0; c < lot; c++) { /* without branches, which no CPU could predict */
             others[n_others] = c;
             n_others += !kvb_rng_is_middle(bits[c]);
         }
         for (uint32_t i = 0; i < n_others; i++)
-            to[others[i]] = (float)(factor * kvb_rng_normal(bits[others[i]]));
+            tails[i] = kvb_rng_far(bits[others[i]]);
+        tails_make(tails, n_others);
+        for (uint32_t i = 0; i < n_others; i++)
+            to[others[i]] = (float)(factor * (kvb_rng_unit(bits[others[i]]) < 0.5 ? -tails[i] : tails[i]));
     }
 }
 

@@ -43,7 +43,8 @@ static inline double kvb_rng_unit(uint32_t bits)
  */
 static inline bool kvb_rng_is_middle(uint32_t bits)
 {
-    return fabs(kvb_rng_unit(bits) - 0.5) <= 0.425;
+    const uint32_t half = 1825361101; /* 0.425 * 2^32, rounded up: distance from 1/2 */
+    return bits - (0x80000000u - half) < 2 * half;
 }
 
 static inline double kvb_rng_middle(uint32_t bits)
@@ -53,22 +54,26 @@ static inline double kvb_rng_middle(uint32_t bits)
            (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1);
 }
 
+/* Beside the middle: the number above 0 that is exceeded with probability exp(-far). 32 bits give no far above 25. */
+static inline double kvb_rng_tail(double far)
+{
+    const double r = sqrt(far) - 1.6;
+    return (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) /
+           ((0.12021132975 * r + 0.73700164250) * r + 1);
+}
+
+static inline double kvb_rng_far(uint32_t bits)
+{
+    const double p = kvb_rng_unit(bits);
+    return -log(p < 0.5 ? p : 1 - p);
+}
+
 static inline double kvb_rng_normal(uint32_t bits)
 {
     if (kvb_rng_is_middle(bits))
         return kvb_rng_middle(bits);
-    double p = kvb_rng_unit(bits), q = p - 0.5;
-    double r = sqrt(-log(q < 0 ? p : 1 - p)), x;
-    if (r <= 5) {
-        r -= 1.6;
-        x = (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) /
-            ((0.12021132975 * r + 0.73700164250) * r + 1);
-    } else {
-        r -= 5;
-        x = (((0.017337203997 * r + 0.42868294337) * r + 3.0812263860) * r + 6.6579051150) /
-            ((0.012258202635 * r + 0.24197894225) * r + 1);
-    }
-    return q < 0 ? -x : x;
+    const double x = kvb_rng_tail(kvb_rng_far(bits));
+    return kvb_rng_unit(bits) < 0.5 ? -x : x;
 }
 
 /* row[0..n-1] = factor * N(0,1). */
