@@ -82,6 +82,58 @@ TEST(two_cells_by_hand)
     NEAR(t[1].steps, 1.2 + 1.2);
 }
 
+/* The errors of weights in steps of several tiles of cells, whose rows fill no whole number of vectors. */
+TEST(steps_of_many_cells)
+{
+    enum { DIM = 11, CELLS = 500 };
+    static double k[CELLS], v[CELLS * DIM], sums[CELLS], scratch[16 * (CELLS + DIM)];
+    const double q = 1;
+    uint64_t seed = 5;
+    double lse, total = 0, weights[CELLS], p_max = 0, v_max = 0;
+    kvb_bound_row row;
+    kvb_bound_term t[DIM];
+    for (uint32_t i = 0; i < CELLS; i++) {
+        k[i] = hand_gauss(&seed);
+        weights[i] = exp(k[i]);
+        total += weights[i];
+    }
+    for (uint32_t i = 0; i < CELLS * DIM; i++) {
+        v[i] = hand_gauss(&seed);
+        v_max = fmax(v_max, fabs(v[i]));
+    }
+    for (uint32_t i = 0; i < CELLS; i++)
+        p_max = fmax(p_max, weights[i] /= total);
+    kvb_token_run run = {0, CELLS};
+    kvb_attention a = {.q = &q,
+                       .k = k,
+                       .v = v,
+                       .k_sum = sums,
+                       .k_dim = 1,
+                       .v_dim = DIM,
+                       .v_row = DIM,
+                       .scale = 1,
+                       .step = 0.1,
+                       .v_offset = true,
+                       .runs = &run,
+                       .n_runs = 1,
+                       .visible = CELLS};
+    assert_true(kvb_attention_scratch(CELLS, DIM) <= sizeof scratch / sizeof *scratch);
+    kvb_attention_solve(&a, scratch, &row, &lse, t);
+    double steps = 0, lost = 0;
+    for (uint32_t i = 0; i < CELLS; i++) {
+        double largest = 0;
+        for (uint32_t c = 0; c < DIM; c++)
+            largest = fmax(largest, fabs(v[i * DIM + c]));
+        const double itself = weights[i] * largest, most = 0.05 * p_max * v_max;
+        steps += fmin(itself, most);
+        lost += itself > most ? 0 : itself;
+    }
+    for (uint32_t c = 0; c < DIM; c++) {
+        NEAR(t[c].steps, steps);
+        NEAR(t[c].lost, lost);
+    }
+}
+
 /* No visible cell: 0 and -infinity; with a sink, 0 and its logit. */
 TEST(nothing_visible)
 {

@@ -412,6 +412,16 @@ TEST(test_normal_numbers)
     }
 }
 
+TEST(test_rows_of_normal_numbers)
+{
+    float row[201];
+    kvb_rng_normals(7, 3, 201, row);
+    for (uint32_t c = 0; c < 201; c++) {
+        const uint64_t both = kvb_rng_bits(7, c / 2);
+        assert_true(row[c] == (float)(3 * kvb_rng_normal((uint32_t)(c % 2 ? both >> 32 : both))));
+    }
+}
+
 /* ---- each profile -------------------------------------------------------------------------------------- */
 
 TEST(test_gaussian)
