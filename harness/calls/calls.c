@@ -178,10 +178,10 @@ typedef struct part {
     uint64_t next; /* number of the next call */
     uint64_t made, silent, exact, again;
     double same[KVB_SAME_KINDS];
-    volatile uint64_t wrong;    /* wrong calls; read by other parts, too */
+    uint64_t wrong;             /* wrong calls */
     uint64_t rows, judged, all; /* all: chosen calls of all parts together */
     double rho;
-    uint64_t first; /* number of the first wrong call */
+    volatile uint64_t first; /* number of the first wrong call, UINT64_MAX: none; read by other parts, too */
     kvb_point first_point, now;
     kvb_call_verdict verdict; /* of the first wrong call */
     kvb_point_cover cover;    /* without points */
@@ -232,13 +232,14 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
         wrong_note(t, number, p, &verdict);
 }
 
-/* Is one wrong call enough, and has any part found one? */
-static bool is_enough(const part *t)
+/* Is one wrong call enough, and has any part found one before this number? The first of all is reported, whichever part is
+ * faster. */
+static bool is_enough(const part *t, uint64_t number)
 {
-    bool wrong = false;
+    bool enough = false;
     for (uint32_t i = 0; i < t->of && t->options->only_first; i++)
-        wrong |= (t - t->index)[i].wrong > 0;
-    return wrong;
+        enough |= (t - t->index)[i].first < number;
+    return enough;
 }
 
 /* Does call i of n belong to this part? Calls are sorted by cost and dealt out to and fro, so that no part always gets
@@ -265,7 +266,7 @@ static void points_keep(kvb_point_cover *cover, const kvb_point *least)
 
 static void random_make(part *t, uint64_t first, kvb_call_teams *teams)
 {
-    for (uint64_t i = 0; i < t->options->random && !t->error && !is_enough(t); i++) {
+    for (uint64_t i = 0; i < t->options->random && !t->error && !is_enough(t, first + i); i++) {
         uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i);
         kvb_point p;
         if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject, &state, &p))
@@ -298,7 +299,7 @@ static void calls_child_main(void *ctx)
         t->all = cover.n + t->options->random;
         t->cover = cover;
         t->cover.points = NULL;
-        for (uint64_t i = 0; i < cover.n && !t->error && !is_enough(t); i++)
+        for (uint64_t i = 0; i < cover.n && !t->error && !is_enough(t, i); i++)
             if (is_own(t, i, cover.n) && i >= t->next)
                 call_make(t, i, &cover.points[i], &teams);
         random_make(t, cover.n, &teams);
@@ -377,7 +378,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         r->rho = fmax(r->rho, t->rho);
         wrong += t->wrong;
         deaths += t->deaths >= PART_DEATHS;
-        if (t->wrong && (!first || t->first < first->first))
+        if (!first || t->first < first->first)
             first = t;
         if (t->all > r->axes.chosen) {
             r->axes.chosen = t->all;
@@ -427,12 +428,13 @@ int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_r
     int error = 0;
     if (parts == MAP_FAILED)
         return -ENOMEM;
-    for (; begun < n && !error; begun += !error) {
-        parts[begun] = (part){.options = o, .subject = s, .index = begun, .of = n};
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i] = (part){.options = o, .subject = s, .index = i, .of = n, .first = UINT64_MAX};
         for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
-            parts[begun].same[k] = NAN;
-        error = part_start(&parts[begun]);
+            parts[i].same[k] = NAN;
     }
+    for (; begun < n && !error; begun += !error)
+        error = part_start(&parts[begun]);
     for (uint32_t i = 0; i < begun; i++) {
         const int ended = part_finish(&parts[i]);
         if (ended && !error) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: which single calls of attention and scans are made, and how they are judged. */
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
@@ -240,6 +242,42 @@ TEST(shrinks_to_what_it_needs)
     r = judge(at_40_cells, first_cleared, 60);
     assert_string_equal(r.replay, "again --call 'tokens=3,cells=63'");
     assert_contains(r.reason, "out of query 0, head 0, channel 0 is 0");
+}
+
+/* In memory shared with children: the first of two that makes a call, and which of them waits in its calls. */
+static struct {
+    _Atomic pid_t first;
+    bool first_waits, other_waits;
+} * race;
+
+static bool at_three_heads_in_a_race(const kvb_attend *x)
+{
+    pid_t none = 0;
+    atomic_compare_exchange_strong(&race->first, &none, getpid());
+    if (race->first == getpid() ? race->first_waits : race->other_waits)
+        usleep(5000);
+    return at_three_heads(x);
+}
+
+/* The first wrong call of all is reported, whichever of two children comes to its own first. */
+TEST(first_wrong_call_is_reported)
+{
+    char one[KVB_CALL_TEXT], two[KVB_CALL_TEXT];
+    kvb_calls_options options = {
+        .most = 150, .only_first = true, .as_found = true, .seconds = 60, .jobs = 1, .found = one, .command = "again"};
+    race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(race != MAP_FAILED);
+    judge_by(&options, at_three_heads_in_a_race, first_cleared);
+    options.jobs = 2;
+    options.found = two;
+    for (int other = 0; other < 2; other++) {
+        race->first = 0;
+        race->first_waits = !other;
+        race->other_waits = other;
+        judge_by(&options, at_three_heads_in_a_race, first_cleared);
+        assert_string_equal(two, one);
+    }
+    munmap(race, sizeof *race);
 }
 
 TEST(two_values_together)
