@@ -215,6 +215,8 @@ static void kernel_ask(void *ctx)
 #define BLAS_DEAR    5.0
 #define ROUNDED_DEAR 3.0
 
+#define TRUTH_DEAR 1e9 /* least work of a history whose oracle takes a second and more */
+
 /* The work in a layer of a group. */
 typedef struct work {
     double all;  /* (query, cell) pairs without the group's limits, as some kernels visit all; plus the cost of rows */
@@ -486,6 +488,16 @@ static uint64_t values_allowed(const part *p, kvb_spot at)
     return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);
 }
 
+/* The work of a history over the caches for which it is least: some make forgotten rows again. */
+static double least_work(const part *p, size_t workload)
+{
+    const size_t n = p->selection->n_caches;
+    double least = HUGE_VAL;
+    for (size_t c = 0; c < n; c++)
+        least = fmin(least, p->cost[workload * n + c]); /* NaN: that cache cannot run it */
+    return least;
+}
+
 /* Gives each combination of the selections a setting. */
 static int settings_choose(const part *parts, size_t n_parts, field *f)
 {
@@ -503,9 +515,11 @@ static int settings_choose(const part *parts, size_t n_parts, field *f)
         for (size_t i = 0; i < all && !error; i++)
             if (s->has[i]) {
                 const kvb_candidate c = candidate_of(p, i, f->dims);
+                const kvb_spot at = kvb_spot_of(s, i);
                 list[n++] = (kvb_settled){.parts = {c.at[0], c.at[4], c.at[3], c.at[2]},
                                           .block = blocks + i / each,
-                                          .allowed = isnan(c.cost) ? 0 : values_allowed(p, kvb_spot_of(s, i)),
+                                          .allowed = isnan(c.cost) ? 0 : values_allowed(p, at),
+                                          .dear = least_work(p, at.workload) >= TRUTH_DEAR,
                                           .choice = s->choices[i]};
             }
         blocks += all / each;

@@ -76,6 +76,7 @@ typedef struct kvb_settled {
     uint32_t parts[KVB_SETTLED_PARTS]; /* history, kernel, cache, pair of pools: each counted from 0 */
     size_t block;     /* same number: same workload, values and pair of pools; such combinations are consecutive */
     uint64_t allowed; /* set of values that it can take; the bits of the run's own values are ignored */
+    bool dear;        /* its oracle takes long: the whole block shares one, where it can */
     uint8_t *choice;  /* filled in */
 } kvb_settled;
 

@@ -143,7 +143,7 @@ uint64_t kvb_setting_bit(size_t axis, size_t value)
 #define KERNEL_WEIGHS                                                                                                  \
     4u /* a value new to the kernel counts as so many new to other parts: some caches have fewer combinations than     \
         * there are pools and histories */
-#define TRUTH_SHARED 3u /* combinations that share an oracle if they can: an oracle is costly */
+#define TRUTH_SHARED 3u /* combinations that share an oracle if they can, if it is not dear */
 
 /* The pairs that have met: values of axes with parts of combinations, and with values of other axes. */
 typedef struct meetings {
@@ -224,7 +224,7 @@ int kvb_settings_cover(kvb_settled *list, size_t n)
     if (!m.parts)
         return -ENOMEM;
     for (size_t i = 0, end; i < n; i = end) {
-        for (end = i; end < n && end - i < TRUTH_SHARED && list[end].block == list[i].block;)
+        for (end = i; end < n && (list[i].dear || end - i < TRUTH_SHARED) && list[end].block == list[i].block;)
             end++;
         for (size_t axis = 0; axis < KVB_SETTING_AXES; axis++)
             if (kvb_setting_axes[axis].traits & KVB_AXIS_TRUTH)
