@@ -67,43 +67,57 @@ static inline const float *row_of_a(const kvb_scan_problem *p, const kvb_recurre
     return t->a + i * (t->a_row ? t->a_row : p->d_v);
 }
 
-/* Errors of a lane: an element of the state, or a column of it (DELTA). */
-typedef struct lane {
-    double worst, linear, variance;
-} lane;
+/* Columns that are taken together. Those beyond the last are zeros. */
+enum { ABREAST = 8 };
 
-/* An element of the state. */
-typedef struct element {
-    double s;      /* exact */
-    double before; /* at the begin of the chunk */
-    double mass;   /* M */
-    double reach;  /* X */
-} element;
+/* Errors of lanes. A lane is an element of the state, or a column of it (DELTA). */
+typedef struct lanes {
+    double worst[ABREAST], linear[ABREAST], variance[ABREAST];
+} lanes;
+
+/* Elements of one row of the state. */
+typedef struct elements {
+    double s[ABREAST];      /* exact */
+    double before[ABREAST]; /* at the begin of the chunk */
+    double mass[ABREAST];   /* M */
+    double reach[ABREAST];  /* X */
+} elements;
 
 struct kvb_recurrence {
     kvb_scan_problem p;
     kvb_scan_arithmetic a;
+    uint32_t blocks; /* of ABREAST columns */
     uint32_t taken;  /* tokens of the chunk */
     double relative; /* r */
     double bulk;     /* the largest element at the begin of the chunk, and the largest product of each token since */
-    double *column;  /* [d_v] what DELTA writes */
-    lane *lanes;     /* [d_k][d_v]; DELTA: [d_v] */
-    element *state;  /* [d_k][d_v] */
+    lanes *lanes;    /* [d_k][blocks]; DELTA: [blocks] */
+    elements *state; /* [d_k][blocks] */
 };
 
 static size_t elements_of(const kvb_recurrence *r)
 {
-    return (size_t)r->p.d_k * r->p.d_v;
+    return (size_t)r->p.d_k * r->blocks;
 }
 
 static size_t lanes_of(const kvb_recurrence *r)
 {
-    return r->p.kind == KVB_SCAN_DELTA ? r->p.d_v : elements_of(r);
+    return r->p.kind == KVB_SCAN_DELTA ? r->blocks : elements_of(r);
 }
 
-static lane *lane_of(const kvb_recurrence *r, uint32_t i, uint32_t c)
+static elements *elements_at(const kvb_recurrence *r, uint32_t i, uint32_t block)
 {
-    return &r->lanes[r->p.kind == KVB_SCAN_DELTA ? c : (size_t)i * r->p.d_v + c];
+    return &r->state[(size_t)i * r->blocks + block];
+}
+
+static lanes *lanes_at(const kvb_recurrence *r, uint32_t i, uint32_t block)
+{
+    return &r->lanes[r->p.kind == KVB_SCAN_DELTA ? block : (size_t)i * r->blocks + block];
+}
+
+static uint32_t columns_of(const kvb_recurrence *r, uint32_t block)
+{
+    const uint32_t rest = r->p.d_v - block * ABREAST;
+    return rest < ABREAST ? rest : ABREAST;
 }
 
 kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_scan_arithmetic *arithmetic)
@@ -112,11 +126,11 @@ kvb_recurrence *kvb_recurrence_open(const kvb_scan_problem *problem, const kvb_s
     if (!r)
         return NULL;
     r->p = *problem;
+    r->blocks = (problem->d_v + ABREAST - 1) / ABREAST;
     kvb_recurrence_declare(r, arithmetic);
     r->lanes = calloc(lanes_of(r) + 1, sizeof *r->lanes);
     r->state = calloc(elements_of(r) + 1, sizeof *r->state);
-    r->column = calloc(problem->d_v + 1, sizeof *r->column);
-    if (r->lanes && r->state && r->column)
+    if (r->lanes && r->state)
         return r;
     kvb_recurrence_close(r);
     return NULL;
@@ -134,7 +148,6 @@ void kvb_recurrence_close(kvb_recurrence *r)
         return;
     free(r->lanes);
     free(r->state);
-    free(r->column);
     free(r);
 }
 
@@ -149,203 +162,265 @@ void kvb_recurrence_copy(kvb_recurrence *to, const kvb_recurrence *from)
 void kvb_recurrence_begin(kvb_recurrence *r, const double *state)
 {
     memset(r->lanes, 0, lanes_of(r) * sizeof *r->lanes);
+    memset(r->state, 0, elements_of(r) * sizeof *r->state);
     r->taken = 0;
     r->bulk = 0;
-    for (size_t i = 0; i < elements_of(r); i++) {
-        r->state[i] = (element){.s = state[i], .before = state[i], .mass = fabs(state[i])};
-        r->bulk = fmax(r->bulk, fabs(state[i]));
-    }
+    for (uint32_t i = 0; i < r->p.d_k; i++)
+        for (uint32_t c = 0; c < r->p.d_v; c++, state++) {
+            elements *x = elements_at(r, i, c / ABREAST);
+            x->s[c % ABREAST] = x->before[c % ABREAST] = *state;
+            x->mass[c % ABREAST] = fabs(*state);
+            r->bulk = fmax(r->bulk, fabs(*state));
+        }
 }
 
 /* ---- the end of a chunk: what rounding adds ---------------------------------------------------------------------- */
 
 /* An error that is added: the worst; the part that may point the same way each time; the variance of the rest. */
-typedef lane added;
+typedef lanes added;
 
-/* slow: slow_of() the type that is rounded to. */
-static void rounding_add(added *to, double worst, double random, double slow, const element *x)
+/* Factors of what is added. */
+typedef struct roundings {
+    double relative, reach, floor, tiny; /* of M + W, of X, and constants */
+    double most, random, slow;           /* of sums: gamma, square root; slow_of() */
+    double u, least, narrow_slow;        /* where the state is rounded to a narrow type; otherwise 0 */
+} roundings;
+
+/* Fills *to with what is added to elements, begins their next chunk, and raises most to their magnitudes. */
+WIDE static void elements_end(elements *restrict x, const lanes *restrict l, const roundings *restrict r,
+                              added *restrict to, double *restrict most)
 {
-    to->worst += worst;
-    if (fabs(x->s - x->before) < slow * fabs(x->s))
-        to->linear += worst;
-    else
-        to->variance += random * random;
-}
-
-static void lane_add(lane *l, added more)
-{
-    l->worst += more.worst;
-    l->linear += more.linear;
-    l->variance += more.variance;
-}
-
-static added element_added(const kvb_recurrence *r, const element *x, const lane *l, kvb_elem narrow,
-                           const double slow[2])
-{
-    const double size = x->mass + l->worst;
-    const double always = r->relative * size + U * r->a.exponent_chain * x->reach + r->a.exp_floor * r->bulk +
-                          (r->a.state_chain + 1) * TINY;
-    added to = {.worst = always, .linear = always};
-
-    rounding_add(&to, gamma_worst(r->a.state_chain) * size, sqrt(r->a.state_chain) * U * size, slow[0], x);
-    if (narrow != KVB_F32) {
-        const double rounded = kvb_unit_roundoff(narrow) * (fabs(x->s) + l->worst) + kvb_smallest_subnormal(narrow);
-        rounding_add(&to, rounded, rounded, slow[1], x);
+    for (uint32_t c = 0; c < ABREAST; c++) {
+        const double size = x->mass[c] + l->worst[c], s = fabs(x->s[c]), moved = fabs(x->s[c] - x->before[c]);
+        const double always = r->relative * size + r->reach * x->reach[c] + r->floor + r->tiny;
+        const double worst = r->most * size, rounded = r->u * (s + l->worst[c]) + r->least;
+        const bool slow = moved < r->slow * s, narrow_slow = moved < r->narrow_slow * s;
+        const double random = r->random * (slow ? 0 : size), rounded_at_random = narrow_slow ? 0 : rounded;
+        to->worst[c] = always + worst + rounded;
+        to->linear[c] = always + (slow ? worst : 0) + (narrow_slow ? rounded : 0);
+        to->variance[c] = random * random + rounded_at_random * rounded_at_random;
+        x->before[c] = x->s[c];
+        x->mass[c] = s;
+        x->reach[c] = 0;
+        most[c] = s > most[c] ? s : most[c];
     }
-    return to;
 }
 
 /* narrow: the type that the state is rounded to; KVB_F32: it is not rounded. */
 static void chunk_end(kvb_recurrence *r, kvb_elem narrow)
 {
-    const double slow[2] = {slow_of(KVB_F32), slow_of(narrow)};
+    const kvb_scan_arithmetic *a = &r->a;
+    const bool rounded = narrow != KVB_F32;
+    const roundings all = {.relative = r->relative,
+                           .reach = U * a->exponent_chain,
+                           .floor = a->exp_floor * r->bulk,
+                           .tiny = (a->state_chain + 1) * TINY,
+                           .most = gamma_worst(a->state_chain),
+                           .random = sqrt(a->state_chain) * U,
+                           .slow = slow_of(KVB_F32),
+                           .u = rounded ? kvb_unit_roundoff(narrow) : 0,
+                           .least = rounded ? kvb_smallest_subnormal(narrow) : 0,
+                           .narrow_slow = rounded ? slow_of(narrow) : 0};
     const bool columns = r->p.kind == KVB_SCAN_DELTA;
-    double most = 0;
-    for (uint32_t c = 0; c < r->p.d_v; c++) {
-        added column = {0, 0, 0}; /* squares of norms; the largest variance */
+    double most[ABREAST] = {0};
+    for (uint32_t b = 0; b < r->blocks; b++) {
+        added column = {{0}, {0}, {0}}, more; /* column: squares of norms; the largest variance */
         for (uint32_t i = 0; i < r->p.d_k; i++) {
-            element *x = &r->state[(size_t)i * r->p.d_v + c];
-            const added more = element_added(r, x, lane_of(r, i, c), narrow, slow);
-            if (!columns)
-                lane_add(lane_of(r, i, c), more);
-            column.worst += more.worst * more.worst;
-            column.linear += more.linear * more.linear;
-            column.variance = fmax(column.variance, more.variance);
-            *x = (element){.s = x->s, .before = x->s, .mass = fabs(x->s)};
-            most = fmax(most, x->mass);
+            lanes *l = lanes_at(r, i, b);
+            elements_end(elements_at(r, i, b), l, &all, &more, most);
+            for (uint32_t c = 0; c < ABREAST; c++)
+                if (columns) {
+                    column.worst[c] += more.worst[c] * more.worst[c];
+                    column.linear[c] += more.linear[c] * more.linear[c];
+                    column.variance[c] = more.variance[c] > column.variance[c] ? more.variance[c] : column.variance[c];
+                } else {
+                    l->worst[c] += more.worst[c];
+                    l->linear[c] += more.linear[c];
+                    l->variance[c] += more.variance[c];
+                }
         }
-        if (columns)
-            lane_add(&r->lanes[c], (added){sqrt(column.worst), sqrt(column.linear), column.variance});
+        for (uint32_t c = 0; c < ABREAST && columns; c++) {
+            r->lanes[b].worst[c] += sqrt(column.worst[c]);
+            r->lanes[b].linear[c] += sqrt(column.linear[c]);
+            r->lanes[b].variance[c] += column.variance[c];
+        }
     }
-    r->bulk = most;
+    r->bulk = 0;
+    for (uint32_t c = 0; c < ABREAST; c++)
+        r->bulk = fmax(r->bulk, most[c]);
     r->taken = 0;
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
-/* The sums over the state for one element of out. */
+/* A token's factors for the elements of a row: decays, the magnitudes of their exponents, and what k is multiplied by. */
+typedef struct factors {
+    double decay[ABREAST], size[ABREAST], write[ABREAST];
+    double fade[ABREAST]; /* decays of the lanes */
+} factors;
+
+/* The sums over the state for elements of out. */
 typedef struct sums {
-    double value, mass, reach, size, worst, linear, variance;
+    double value[ABREAST], mass[ABREAST], reach[ABREAST], size[ABREAST], worst[ABREAST], linear[ABREAST],
+        variance[ABREAST];
 } sums;
 
-static void sums_take(const kvb_recurrence *r, uint32_t i, uint32_t c, double q, sums *to)
+static inline void sum_take(const elements *x, const lanes *l, uint32_t c, double q, sums *to)
 {
-    const element *x = &r->state[(size_t)i * r->p.d_v + c];
-    const lane *l = lane_of(r, i, c);
-    to->value += q * x->s;
-    to->mass += fabs(q) * (x->mass + l->worst);
-    to->reach += fabs(q) * x->reach;
-    to->size += fabs(q);
-    to->worst += fabs(q) * l->worst;
-    to->linear += fabs(q) * l->linear;
-    to->variance += q * q * l->variance;
+    to->value[c] += q * x->s[c];
+    to->mass[c] += fabs(q) * (x->mass[c] + l->worst[c]);
+    to->reach[c] += fabs(q) * x->reach[c];
+    to->size[c] += fabs(q);
+    to->worst[c] += fabs(q) * l->worst[c];
+    to->linear[c] += fabs(q) * l->linear[c];
+    to->variance[c] += q * q * l->variance[c];
 }
 
-static kvb_recurrence_want want_of(const kvb_recurrence *r, const sums *s)
+/* Elements decay, k times what is written is added, and the sums take q times the elements. */
+WIDE static void elements_step(elements *restrict x, lanes *restrict l, const factors *restrict f, double k, double q,
+                               sums *restrict to)
 {
-    const double always = r->relative * s->mass + U * r->a.exponent_chain * s->reach +
-                          s->size * (r->a.exp_floor * r->bulk + r->a.read_chain * TINY) + r->a.read_chain * TINY;
-    return want_of_sum(s->value, always, s->mass, r->a.read_chain, s->worst, s->linear, s->variance);
-}
-
-static void lane_decay(lane *l, double d)
-{
-    l->worst *= d;
-    l->linear *= d;
-    l->variance *= d * d;
-}
-
-/* An element decays, and `write` is added. size: magnitude of the decay's exponent. */
-static void element_step(element *x, double decay, double size, double write)
-{
-    x->reach = decay * (x->reach + size * x->mass);
-    x->mass = decay * x->mass + fabs(write);
-    x->s = decay * x->s + write;
-}
-
-/* DELTA, before the write: column[c] becomes beta (v - k^T S), and lanes get its error. */
-static void delta_step(kvb_recurrence *r, const kvb_recurrence_token *t)
-{
-    const double alpha = exp((double)*t->gate), size = fabs((double)*t->gate), beta = (double)*t->beta;
-    double norm2 = 0;
-    for (uint32_t i = 0; i < r->p.d_k; i++)
-        norm2 += (double)t->k[i] * t->k[i];
-    for (uint32_t c = 0; c < r->p.d_v; c++) {
-        lane *l = &r->lanes[c];
-        double read = 0, mass = fabs((double)t->v[c]), reach = 0;
-        lane_decay(l, alpha);
-        for (uint32_t i = 0; i < r->p.d_k; i++) {
-            element *x = &r->state[(size_t)i * r->p.d_v + c];
-            element_step(x, alpha, size, 0);
-            read += (double)t->k[i] * x->s;
-            mass += fabs((double)t->k[i]) * (x->mass + l->worst);
-            reach += fabs((double)t->k[i]) * x->reach;
-        }
-        const double always = r->relative * mass + U * r->a.exponent_chain * reach + r->a.solve_chain * TINY;
-        lane_decay(l, fmax(1, fabs(1 - beta * norm2)));
-        const double along = beta * sqrt(norm2), random = along * sqrt(r->a.solve_chain) * U * mass;
-        lane_add(l, (added){.worst = along * (always + gamma_worst(r->a.solve_chain) * mass),
-                            .linear = along * always,
-                            .variance = random * random});
-        r->column[c] = beta * ((double)t->v[c] - read);
+    for (uint32_t c = 0; c < ABREAST; c++) {
+        const double d = f->decay[c], fade = f->fade[c], write = k * f->write[c];
+        l->worst[c] *= fade;
+        l->linear[c] *= fade;
+        l->variance[c] *= fade * fade;
+        x->reach[c] = d * (x->reach[c] + f->size[c] * x->mass[c]);
+        x->mass[c] = d * x->mass[c] + fabs(write);
+        x->s[c] = d * x->s[c] + write;
+        sum_take(x, l, c, q, to);
     }
+}
+
+static kvb_recurrence_want want_of(const kvb_recurrence *r, const sums *s, uint32_t c)
+{
+    const double always = r->relative * s->mass[c] + U * r->a.exponent_chain * s->reach[c] +
+                          s->size[c] * (r->a.exp_floor * r->bulk + r->a.read_chain * TINY) + r->a.read_chain * TINY;
+    return want_of_sum(s->value[c], always, s->mass[c], r->a.read_chain, s->worst[c], s->linear[c], s->variance[c]);
+}
+
+static double norm2_of(const float *x, uint32_t n)
+{
+    double norm2 = 0;
+    for (uint32_t i = 0; i < n; i++)
+        norm2 += (double)x[i] * x[i];
+    return norm2;
+}
+
+/* DELTA, before the write: the state decays, write becomes beta (v - k^T S), and lanes get its error. v: n columns. */
+static void delta_step(kvb_recurrence *r, const kvb_recurrence_token *t, uint32_t block, const float *v, uint32_t n,
+                       double *write)
+{
+    const double alpha = exp((double)*t->gate), size = fabs((double)*t->gate), beta = (double)*t->beta,
+                 norm2 = norm2_of(t->k, r->p.d_k), solve = r->a.solve_chain, grow = fmax(1, fabs(1 - beta * norm2)),
+                 along = beta * sqrt(norm2);
+    lanes *l = &r->lanes[block];
+    factors f = {.write = {0}};
+    sums read = {.size = {0}};
+    for (uint32_t c = 0; c < ABREAST; c++) {
+        f.decay[c] = alpha;
+        f.size[c] = size;
+        f.fade[c] = 1;
+        read.mass[c] = c < n ? fabs((double)v[c]) : 0;
+        l->worst[c] *= alpha;
+        l->linear[c] *= alpha;
+        l->variance[c] *= alpha * alpha;
+    }
+    for (uint32_t i = 0; i < r->p.d_k; i++)
+        elements_step(elements_at(r, i, block), l, &f, 0, (double)t->k[i], &read);
+    for (uint32_t c = 0; c < n; c++) {
+        const double mass = read.mass[c],
+                     always = r->relative * mass + U * r->a.exponent_chain * read.reach[c] + solve * TINY,
+                     random = along * sqrt(solve) * U * mass;
+        l->worst[c] = l->worst[c] * grow + along * (always + gamma_worst(solve) * mass);
+        l->linear[c] = l->linear[c] * grow + along * always;
+        l->variance[c] = l->variance[c] * (grow * grow) + random * random;
+        write[c] = beta * ((double)v[c] - read.value[c]);
+    }
+}
+
+/* The columns of a block. Returns the largest magnitude of what is written. */
+static double block_step(kvb_recurrence *r, const kvb_recurrence_token *t, uint32_t block, kvb_recurrence_want *out)
+{
+    const bool delta = r->p.kind == KVB_SCAN_DELTA, each = r->p.kind == KVB_SCAN_MAMBA1;
+    const uint32_t first = block * ABREAST, n = columns_of(r, block);
+    const double gate = r->p.kind == KVB_SCAN_MAMBA2 ? (double)*t->gate : 1,
+                 log_decay = delta || each ? 0 : gate * (double)*t->a, decay = exp(log_decay);
+    factors f = {.write = {0}};
+    sums all = {.size = {0}};
+    double most = 0;
+
+    for (uint32_t c = 0; c < ABREAST; c++) {
+        f.decay[c] = f.fade[c] = decay;
+        f.size[c] = fabs(log_decay);
+    }
+    for (uint32_t c = 0; c < n && !delta; c++)
+        f.write[c] = (each ? (double)t->gate[first + c] : gate) * (double)t->v[first + c];
+    if (delta)
+        delta_step(r, t, block, t->v + first, n, f.write);
+    for (uint32_t i = 0; i < r->p.d_k; i++) {
+        for (uint32_t c = 0; c < n && each; c++) {
+            const double log_each = (double)t->gate[first + c] * (double)row_of_a(&r->p, t, i)[first + c];
+            f.decay[c] = f.fade[c] = exp(log_each);
+            f.size[c] = fabs(log_each);
+        }
+        elements_step(elements_at(r, i, block), lanes_at(r, i, block), &f, (double)t->k[i], (double)t->q[i], &all);
+    }
+    const double q_norm2 = delta ? norm2_of(t->q, r->p.d_k) : 0;
+    for (uint32_t c = 0; c < n; c++) {
+        if (delta) { /* errors of a column: by the norm of q */
+            all.worst[c] = sqrt(q_norm2) * r->lanes[block].worst[c];
+            all.linear[c] = sqrt(q_norm2) * r->lanes[block].linear[c];
+            all.variance[c] = q_norm2 * r->lanes[block].variance[c];
+        }
+        most = fmax(most, fabs(f.write[c]));
+        out[first + c] = want_of(r, &all, c);
+        want_round(r->p.out_elem, &out[first + c]);
+    }
+    return most;
 }
 
 static void state_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_recurrence_want *out)
 {
-    const bool delta = r->p.kind == KVB_SCAN_DELTA, each = r->p.kind == KVB_SCAN_MAMBA1;
     double most_k = 0, most_v = 0;
-
-    if (delta)
-        delta_step(r, t);
-    for (uint32_t c = 0; c < r->p.d_v; c++) {
-        const double gate = each ? (double)t->gate[c] : r->p.kind == KVB_SCAN_MAMBA2 ? (double)*t->gate : 1;
-        const double write = delta ? r->column[c] : gate * (double)t->v[c];
-        sums all = {0};
-        double q_norm2 = 0;
-        for (uint32_t i = 0; i < r->p.d_k; i++) {
-            const size_t at = (size_t)i * r->p.d_v + c;
-            const double log_decay = delta ? 0 : gate * (double)(each ? row_of_a(&r->p, t, i)[c] : *t->a);
-            const double decay = delta ? 1 : exp(log_decay);
-            if (!delta)
-                lane_decay(&r->lanes[at], decay);
-            element_step(&r->state[at], decay, fabs(log_decay), (double)t->k[i] * write);
-            sums_take(r, i, c, (double)t->q[i], &all);
-            q_norm2 += (double)t->q[i] * (double)t->q[i];
-            most_k = fmax(most_k, fabs((double)t->k[i]));
-        }
-        if (delta) { /* errors of a column: by the norm of q */
-            all.worst = sqrt(q_norm2) * r->lanes[c].worst;
-            all.linear = sqrt(q_norm2) * r->lanes[c].linear;
-            all.variance = q_norm2 * r->lanes[c].variance;
-        }
-        most_v = fmax(most_v, fabs(write));
-        out[c] = want_of(r, &all);
-        want_round(r->p.out_elem, &out[c]);
-    }
+    for (uint32_t i = 0; i < r->p.d_k; i++)
+        most_k = fmax(most_k, fabs((double)t->k[i]));
+    for (uint32_t b = 0; b < r->blocks; b++)
+        most_v = fmax(most_v, block_step(r, t, b, out));
     r->bulk += most_k * most_v;
 }
 
-static void inputs_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_recurrence_want *out)
+/* CONV: the columns of a block. A row of inputs moves to the row before. */
+static void inputs_step(kvb_recurrence *r, const kvb_recurrence_token *t, uint32_t block, kvb_recurrence_want *out)
 {
-    const uint32_t rows = r->p.d_k, width = r->p.d_v;
-    for (uint32_t c = 0; c < width; c++) {
-        const double tap = (double)row_of_a(&r->p, t, rows)[c], v = (double)t->v[c],
-                     bias = t->bias ? (double)t->bias[c] : 0;
-        sums all = {.value = bias + tap * v, .mass = fabs(bias) + fabs(tap * v)};
-        for (uint32_t i = 0; i < rows; i++) {
-            const size_t at = (size_t)i * width + c;
-            sums_take(r, i, c, (double)row_of_a(&r->p, t, i)[c], &all);
-            r->state[at] = i + 1 < rows ? r->state[at + width] : (element){.s = v, .mass = fabs(v)};
-            r->lanes[at] = i + 1 < rows ? r->lanes[at + width] : (lane){0};
-        }
-        out[c] = want_of(r, &all);
+    const uint32_t rows = r->p.d_k, first = block * ABREAST, n = columns_of(r, block);
+    elements last = {.s = {0}};
+    sums all = {.size = {0}};
+    for (uint32_t c = 0; c < n; c++) {
+        const double tap = (double)row_of_a(&r->p, t, rows)[first + c], v = (double)t->v[first + c],
+                     bias = t->bias ? (double)t->bias[first + c] : 0;
+        all.value[c] = bias + tap * v;
+        all.mass[c] = fabs(bias) + fabs(tap * v);
+        last.s[c] = v;
+        last.mass[c] = fabs(v);
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        elements *x = elements_at(r, i, block);
+        lanes *l = lanes_at(r, i, block);
+        for (uint32_t c = 0; c < n; c++)
+            sum_take(x, l, c, (double)row_of_a(&r->p, t, i)[first + c], &all);
+        *x = i + 1 < rows ? *elements_at(r, i + 1, block) : last;
+        *l = i + 1 < rows ? *lanes_at(r, i + 1, block) : (lanes){.worst = {0}};
+    }
+    for (uint32_t c = 0; c < n; c++) {
+        kvb_recurrence_want *w = &out[first + c];
+        *w = want_of(r, &all, c);
         if (r->p.silu) {
-            const double z = out[c].value;
-            out[c].value = z / (1 + exp(-z));
-            want_silu(&r->a, fabs(z), &out[c]);
+            const double z = w->value;
+            w->value = z / (1 + exp(-z));
+            want_silu(&r->a, fabs(z), w);
         }
-        want_round(r->p.out_elem, &out[c]);
+        want_round(r->p.out_elem, w);
     }
 }
 
@@ -354,13 +429,16 @@ static void inputs_store(kvb_recurrence *r)
 {
     const double u = r->p.state_elem == KVB_F32 ? 0 : kvb_unit_roundoff(r->p.state_elem);
     for (size_t at = 0; at < elements_of(r) && u > 0; at++)
-        r->lanes[at].worst = r->lanes[at].linear = u * fabs(r->state[at].s) + kvb_smallest_subnormal(r->p.state_elem);
+        for (uint32_t c = 0; c < ABREAST; c++)
+            r->lanes[at].worst[c] = r->lanes[at].linear[c] =
+                u * fabs(r->state[at].s[c]) + kvb_smallest_subnormal(r->p.state_elem);
 }
 
 void kvb_recurrence_step(kvb_recurrence *r, const kvb_recurrence_token *token, kvb_recurrence_want *out)
 {
     if (r->p.kind == KVB_SCAN_CONV) {
-        inputs_step(r, token, out);
+        for (uint32_t b = 0; b < r->blocks; b++)
+            inputs_step(r, token, b, out);
         return;
     }
     if (r->taken == r->a.chunk)
@@ -381,10 +459,10 @@ void kvb_recurrence_state(const kvb_recurrence *r, kvb_recurrence_want *state)
 {
     for (uint32_t i = 0; i < r->p.d_k; i++)
         for (uint32_t c = 0; c < r->p.d_v; c++) {
-            const size_t at = (size_t)i * r->p.d_v + c;
-            const lane *l = lane_of(r, i, c);
-            state[at] = (kvb_recurrence_want){r->state[at].s,
-                                              fmin(l->worst, l->linear + KVB_LAMBDA * sqrt(l->variance)), l->worst};
+            const lanes *l = lanes_at(r, i, c / ABREAST);
+            const uint32_t at = c % ABREAST;
+            const double worst = l->worst[at], likely = l->linear[at] + KVB_LAMBDA * sqrt(l->variance[at]);
+            *state++ = (kvb_recurrence_want){elements_at(r, i, c / ABREAST)->s[at], fmin(worst, likely), worst};
         }
 }
 
