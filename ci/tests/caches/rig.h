@@ -124,6 +124,29 @@ static inline void rig_refused(const rig *r, int got, int want, const char *word
 
 /* ---- rows ------------------------------------------------------------------------------------------------- */
 
+static inline uint64_t rig_mix(uint64_t digest, uint64_t word)
+{
+    digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+    return digest ^ digest >> 29;
+}
+
+/* Goes on with a digest by n bytes. Four words abreast hide the latency of the products. */
+static inline uint64_t rig_digest(uint64_t digest, const void *bytes, size_t n)
+{
+    uint64_t w[4], a = 1, b = 2, c = 3;
+    const char *at = bytes;
+    for (; n >= sizeof w; n -= sizeof w, at += sizeof w) {
+        memcpy(w, at, sizeof w);
+        digest = rig_mix(digest, w[0]);
+        a = rig_mix(a, w[1]);
+        b = rig_mix(b, w[2]);
+        c = rig_mix(c, w[3]);
+    }
+    memset(w, 0, sizeof w);
+    memcpy(w, at, n);
+    return rig_mix(rig_mix(rig_mix(rig_mix(digest, w[0]), w[1] ^ a), w[2] ^ b), w[3] ^ c);
+}
+
 static inline uint64_t rig_hash(uint64_t ordinal, uint32_t layer, uint32_t h, float kind, uint32_t word)
 {
     uint64_t z = ordinal * 0x9e3779b97f4a7c15u + (uint64_t)(layer * 16 + h + 1) * 0xd1342543de82ef95u +

@@ -67,20 +67,24 @@ static inline void fill(rig *r)
     }
 }
 
-static inline uint64_t hash(uint64_t h, const void *bytes, size_t n) /* n: a multiple of 4 */
+/* Hash of the cell's K and V rows. */
+static inline uint64_t cell_hash(const kvb_attend_spec *spec, uint32_t c)
 {
-    for (size_t i = 0; i < n; i += sizeof(uint32_t)) {
-        uint32_t word;
-        memcpy(&word, (const char *)bytes + i, sizeof word);
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
+    uint64_t sum = 0;
+    for (uint32_t h = 0; h < spec->group->kv_heads; h++) {
+        float row[RIG_CODED_DIM];
+        spec->k.format->read(&spec->k, h, c, 1, row);
+        const uint64_t both = rig_digest(h + 7, row, spec->k.dim * sizeof *row);
+        spec->v.format->read(&spec->v, h, c, 1, row);
+        sum += rig_digest(both, row, spec->v.dim * sizeof *row);
     }
-    return h;
+    return sum;
 }
 
 /* Makes a step of these sequences and hashes the rows that each query sees in each layer; cells do not matter. */
 static inline uint64_t step_hash(rig *r, const uint32_t *ids, uint32_t n)
 {
+    static uint64_t hashes[RIG_CODED_TOKENS]; /* by cell, once a query saw it; otherwise 0 */
     uint64_t all = 1;
     assert_int_equal(rig_step(r, ids, n), 0);
     for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
@@ -88,21 +92,19 @@ static inline uint64_t step_hash(rig *r, const uint32_t *ids, uint32_t n)
         const uint32_t fed = kvb_cache_feed(r->cache, &feed);
         kvb_attend_spec spec;
         assert_int_equal(rig_fetch(r, layer, r->pos, &spec), 0);
+        assert_true(spec.k.cells <= N(hashes));
+        memset(hashes, 0, sizeof hashes);
         for (uint32_t q = 0; q < fed; q++) {
             uint32_t cursor = 0;
             uint64_t sum = 0, rows = 0;
             kvb_run run;
             while (kvb_mask_next(&spec.mask, fed, spec.k.cells, q, &cursor, &run))
-                for (uint32_t c = run.begin; c < run.end; c++, rows++)
-                    for (uint32_t h = 0; h < spec.group->kv_heads; h++) {
-                        float row[RIG_CODED_DIM];
-                        spec.k.format->read(&spec.k, h, c, 1, row);
-                        uint64_t both = hash(h + 7, row, spec.k.dim * sizeof *row);
-                        spec.v.format->read(&spec.v, h, c, 1, row);
-                        sum += hash(both, row, spec.v.dim * sizeof *row);
-                    }
+                for (uint32_t c = run.begin; c < run.end; c++, rows++) {
+                    hashes[c] = hashes[c] ? hashes[c] : cell_hash(&spec, c);
+                    sum += hashes[c];
+                }
             const uint64_t found[] = {sum, rows, r->pos[feed[q]]};
-            all = hash(all, found, sizeof found);
+            all = rig_digest(all, found, sizeof found);
         }
     }
     return all;
@@ -124,12 +126,12 @@ static inline uint64_t state_hash(const rig *r)
     uint64_t h = 1;
     for (uint32_t s = 0; s < KVB_SEQ_IDS; s++) {
         const uint32_t length = kvb_cache_length(r->cache, s);
-        h = hash(h, &length, sizeof length);
+        h = rig_digest(h, &length, sizeof length);
     }
     for (uint32_t g = 0; g < r->model.n_groups; g++) {
         const kvb_cache_usage u = rig_usage_of(r, g);
         const uint64_t counts[] = {u.cells_live, u.cells_peak, u.high_water, u.cells_written, u.cells_moved};
-        h = hash(h, counts, sizeof counts);
+        h = rig_digest(h, counts, sizeof counts);
     }
     return h;
 }

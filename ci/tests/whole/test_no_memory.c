@@ -83,17 +83,7 @@ static void scenario_draw(scenario *s, uint64_t seed)
 
 /* ---- what a call must not change ---------------------------------------------------------------------------- */
 
-static void digest(uint64_t *d, const void *bytes, size_t n)
-{
-    for (const char *p = bytes; n; p += n < 8 ? n : 8, n -= n < 8 ? n : 8) {
-        uint64_t word = 0;
-        memcpy(&word, p, n < 8 ? n : 8);
-        *d = (*d ^ word) * 0x9e3779b97f4a7c15u;
-        *d ^= *d >> 29;
-    }
-}
-
-#define DIGEST(d, array, n) digest(d, array, (n) * sizeof *(array))
+#define DIGEST(d, array, n) (*(d) = rig_digest(*(d), array, (n) * sizeof *(array)))
 
 static uint64_t counts_digest(const rig *r)
 {
