@@ -96,11 +96,13 @@ TEST(ends_where_it_says)
 static const struct place {
     uint32_t cells, heads, page_cells;
     size_t stride;
-    const char *pools[8]; /* openblas reads every cell, visible or not */
+    const char *pools[8];
+    uint32_t
+        whole; /* openblas takes so many of them: it reads every cell, by a loop for plain rows and one for codes */
 } places[] = {
-    {(1 << 20) + 20, 1, 1, 4096, {"f32", "q8_0"}},
-    {65536 + 32, 1, 3, 65664, {"f32", "f16", "bf16", "e4m3", "int8", "q8_0", "a8g32"}},
-    {65536 + 32, MOST_HEADS, 2, 16384, {"f32", "int8"}},
+    {(1 << 20) + 20, 1, 1, 4096, {"f32", "q8_0"}, 2},
+    {65536 + 32, 1, 3, 65664, {"f32", "f16", "bf16", "e4m3", "int8", "q8_0", "a8g32"}, 2},
+    {65536 + 32, MOST_HEADS, 2, 16384, {"f32", "int8"}, 1},
 };
 
 /* Visible cells, ascending, in whole pages. The second query sees the later half. */
@@ -327,6 +329,7 @@ TEST(every_kernel_reads_far_rows)
             for (const kvb_kernel *const *kernel = kvb_builtin_kernels; *kernel; kernel++) {
                 char why[256];
                 if (!(*kernel)->attend || (*kernel)->flags & KVB_KERNEL_WITNESS ||
+                    (*kernel == &kvb_kernel_openblas && pool >= place->pools + place->whole) ||
                     ((*kernel)->available && !(*kernel)->available(why, sizeof why)))
                     continue;
                 for (kvb_mask_kind mask = KVB_MASK_EXPLICIT; mask <= KVB_MASK_PAGES; mask++) {
