@@ -77,7 +77,7 @@ static size_t lanes_bytes(const kvb_lane_shape shape[KVB_LANES], const kvb_pool_
 {
     uint32_t held = room_for(options, 0, cells);
     size_t bytes = 0;
-    for (int l = 0; l < KVB_LANES; l++)
+    for (int l = 0; l < KVB_LANES && shape[l].unit_bytes; l++) /* without scales there are no zeros */
         bytes += lane_bytes(&shape[l], options, held);
     return bytes;
 }

@@ -454,7 +454,7 @@ TEST(what_fits_is_found_in_few_steps)
     for (size_t i = 0; (name = kvb_sized_model_name(i)); i++) {
         kvb_sized_model *model = built_in(name);
 
-        for (uint64_t budget = (uint64_t)1 << 36; budget <= (uint64_t)1 << 50; budget <<= 7) {
+        for (uint64_t budget = (uint64_t)1 << 36; budget <= (uint64_t)1 << 43; budget <<= 7) {
             const kvb_size_ask ask = ask_of(32768, 1, "f16");
             const kvb_size_terms terms = {.budget = budget};
             const uint64_t before = kvb_size_steps_played();
