@@ -77,7 +77,7 @@ static const char *all_recorded(void)
     return folder;
 }
 
-/* With the reference kernel, over every cache, the model has the same tokens. */
+/* Over every cache the model has the same tokens; with the reference kernel, too, over each third cache in turn. */
 TEST(test_recordings_do_not_depend_on_the_cache)
 {
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
@@ -89,19 +89,24 @@ TEST(test_recordings_do_not_depend_on_the_cache)
         for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
             if (*cache == &kvb_cache_recompute || !kvb_scenario_fits(*s, *cache))
                 continue;
-            record(*s, *cache, other);
+            kvb_live_outcome said = recorded(*s, *cache, other);
+            if (!says_the_same(&said, &truth))
+                fail_msg("%s over %s does not say what it says over %s", (*s)->name, (*cache)->name, base->name);
+            kvb_live_outcome_free(&said);
             for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
                 if (!same_file(own, other, (*s)->name, suffixes[i]))
                     fail_msg("%s%s differs over %s", (*s)->name, suffixes[i], (*cache)->name);
             if (!same_twins(own, other, *s))
                 fail_msg("a twin of %s differs over %s", (*s)->name, (*cache)->name);
 
-            const kvb_live_options options = options_of(NULL, *cache);
-            kvb_live_outcome said = play(*s, &options);
-            if (!says_the_same(&said, &truth))
-                fail_msg("%s over %s does not say what it says over %s", (*s)->name, (*cache)->name, base->name);
-            kvb_live_outcome_free(&said);
             others += *cache != base;
+            if ((others + (s - kvb_scenarios)) % 3)
+                continue;
+            const kvb_live_options options = options_of(NULL, *cache);
+            said = play(*s, &options);
+            if (!says_the_same(&said, &truth))
+                fail_msg("%s over %s: the reference kernel says something else", (*s)->name, (*cache)->name);
+            kvb_live_outcome_free(&said);
         }
         print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
         assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* only seq can divide */
