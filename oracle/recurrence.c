@@ -67,7 +67,7 @@ static inline const float *row_of_a(const kvb_scan_problem *p, const kvb_recurre
     return t->a + i * (t->a_row ? t->a_row : p->d_v);
 }
 
-/* Columns that are taken together. Those beyond the last are zeros. */
+/* Columns that are taken together. Those beyond the last have no meaning. */
 enum { ABREAST = 8 };
 
 /* Errors of lanes. A lane is an element of the state, or a column of it (DELTA). */

@@ -52,7 +52,7 @@ static float element(uint32_t cell)
 
 static bool same(float a, float b)
 {
-    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+    return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b);
 }
 
 /* ---- views ----------------------------------------------------------------------------------------------------- */
