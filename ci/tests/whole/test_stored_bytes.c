@@ -161,8 +161,10 @@ static void bytes_read(const kvb_format *f, uint32_t dim, uint64_t *seed)
         const unsigned char *part[] = {bytes[0], bytes[1], bytes[2]};
         double stored[MAX_DIM], size[MAX_DIM];
         float same[MAX_DIM], row[MAX_DIM];
-        for (size_t i = 0; i < sizeof bytes; i++)
-            bytes[i / PART][i % PART] = (unsigned char)row_random(seed);
+        for (size_t i = 0; i < sizeof bytes; i += sizeof(uint32_t)) {
+            const uint32_t word = row_random(seed);
+            memcpy((unsigned char *)bytes + i, &word, sizeof word);
+        }
         kvb_codec_decode(s->codec, part, dim, s->head_scale, stored, size);
         kvb_storage_read(s, stored, same);
         for (size_t i = 0; kvb_codec_isas[i] && kvb_codec_isas[i]->available(); i++) {
