@@ -10,16 +10,16 @@
 /*
  * The reference kernel: plain scalar f32, written for reading. Two passes over the cells that a query sees, for some query
  * heads of one KV head: scores and the largest of each head; then weights, their sums and the weighted sums of V rows.
- * Rows of any format are decoded one by one, each time one is needed.
+ * Rows of any format are decoded each time they are needed, at most CELLS at once.
  * Scratch per thread, all f32: scores [HEADS][n_cells], sums [HEADS][v_dim], largest scores [HEADS], sums of weights
- * [HEADS], one K row [k_dim], one V row [v_dim].
+ * [HEADS], K rows [CELLS][k_dim], one V row [v_dim].
  */
 
-enum { HEADS = KVB_REFERENCE_HEADS };
+enum { HEADS = KVB_REFERENCE_HEADS, CELLS = 8 };
 
 static size_t thread_floats(const kvb_problem *p)
 {
-    size_t floats = HEADS * ((size_t)p->n_cells + p->v_dim + 2) + p->k_dim + p->v_dim;
+    size_t floats = HEADS * ((size_t)p->n_cells + p->v_dim + 2) + (size_t)CELLS * p->k_dim + p->v_dim;
     return (floats + 15) / 16 * 16; /* whole cache lines: threads share none */
 }
 
@@ -35,12 +35,16 @@ static bool order(const kvb_attend *call, kvb_order *order)
     return true;
 }
 
-static float dot(const float *a, const float *b, uint32_t n)
+/* Products of q with rows, each summed in order. The sums are made side by side, because each addition waits for the one
+ * before it. */
+static void dots(const float *q, const float *const rows[CELLS], uint32_t n, float sums[CELLS])
 {
-    float sum = 0.0f;
+    float sum[CELLS] = {0};
     for (uint32_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
+        for (uint32_t c = 0; c < CELLS; c++)
+            sum[c] += q[i] * rows[c][i];
+    for (uint32_t c = 0; c < CELLS; c++)
+        sums[c] = sum[c];
 }
 
 /* Query heads first .. first + heads - 1, at most HEADS, all of one KV head. */
@@ -51,7 +55,7 @@ static void heads_attend(const kvb_attend *args, uint32_t t, uint32_t first, uin
     const size_t cells = p->n_cells;
     const float *q = args->q + ((size_t)t * p->n_heads + first) * p->k_dim;
     float *scores = scratch, *acc = scores + heads * cells, *max = acc + (size_t)heads * p->v_dim, *sum = max + heads;
-    float *k_row = sum + heads, *v_row = p->v_in_k ? k_row : k_row + p->k_dim;
+    float *k_rows = sum + heads, *v_row = p->v_in_k ? k_rows : k_rows + (size_t)CELLS * p->k_dim;
     const kvb_view *v_view = p->v_in_k ? &args->k : &args->v;
     uint32_t cursor = 0, n = 0, i = 0;
     kvb_run run;
@@ -59,13 +63,19 @@ static void heads_attend(const kvb_attend *args, uint32_t t, uint32_t first, uin
     for (uint32_t h = 0; h < heads; h++)
         max[h] = kvb_sink_logit(args, first + h);
     while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
-        for (uint32_t c = run.begin; c < run.end; c++, n++) {
-            const float *k = kvb_row_read(&args->k, kv_head, c, k_row);
+        for (uint32_t c = run.begin, some; c < run.end; c += some, n += some) {
+            const float *k[CELLS];
+            some = run.end - c < CELLS ? run.end - c : CELLS;
+            for (uint32_t j = 0; j < CELLS; j++) /* the last row fills the places that are left */
+                k[j] = j < some ? kvb_row_read(&args->k, kv_head, c + j, k_rows + (size_t)j * p->k_dim) : k[j - 1];
             for (uint32_t h = 0; h < heads; h++) {
-                const float score = kvb_logit(p, dot(q + (size_t)h * p->k_dim, k, p->k_dim));
-                scores[h * cells + n] = score;
-                if (score > max[h])
-                    max[h] = score;
+                float *score = scores + h * cells + n, sums[CELLS];
+                dots(q + (size_t)h * p->k_dim, k, p->k_dim, sums);
+                for (uint32_t j = 0; j < some; j++) {
+                    score[j] = kvb_logit(p, sums[j]);
+                    if (score[j] > max[h])
+                        max[h] = score[j];
+                }
             }
         }
 
