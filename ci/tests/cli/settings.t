@@ -5,7 +5,7 @@
 # kernel that is wrong beyond the usual values of an axis fails.
 . "$(dirname "$0")/lib.sh"
 
-unpaged=("$KVBENCH" run --set=pairs --workload agent-fork --workload sliding-window --workload beam-search --workload eagle-tree
+unpaged=("$KVBENCH" run --set=pairs --workload agent-fork --workload window-edge --workload beam-search --workload eagle-tree
     --cache seq --cache recompute --pool f32 --pool f16 --pool bf16 --set no-witness --set no-machine --set oracle-pairs="$ORACLE_PAIRS")
 run=("${unpaged[@]}" --cache paged)
 a=$TMPDIR/a.jsonl
