@@ -22,7 +22,7 @@ for level in "${levels[@]}"; do
     fi
 done
 
-small_trace 4 >"$TMPDIR/small.jsonl" # a block and a tail
+small_trace 2 >"$TMPDIR/small.jsonl" # blocks of 64 cells and a tail
 
 # Where a level changes all kernels, caches and formats are few: a cache for each form of mask, a format for each kind of loop (every
 # format is judged below).
