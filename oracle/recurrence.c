@@ -187,8 +187,8 @@ typedef struct roundings {
 } roundings;
 
 /* Fills *to with what is added to elements, begins their next chunk, and raises most to their magnitudes. */
-WIDE static void elements_end(elements *restrict x, const lanes *restrict l, const roundings *restrict r,
-                              added *restrict to, double *restrict most)
+KVB_WIDE static void elements_end(elements *restrict x, const lanes *restrict l, const roundings *restrict r,
+                                  added *restrict to, double *restrict most)
 {
     for (uint32_t c = 0; c < ABREAST; c++) {
         const double size = x->mass[c] + l->worst[c], s = fabs(x->s[c]), moved = fabs(x->s[c] - x->before[c]);
@@ -277,8 +277,8 @@ static inline void sum_take(const elements *x, const lanes *l, uint32_t c, doubl
 }
 
 /* Elements decay, k times what is written is added, and the sums take q times the elements. */
-WIDE static void elements_step(elements *restrict x, lanes *restrict l, const factors *restrict f, double k, double q,
-                               sums *restrict to)
+KVB_WIDE static void elements_step(elements *restrict x, lanes *restrict l, const factors *restrict f, double k,
+                                   double q, sums *restrict to)
 {
     for (uint32_t c = 0; c < ABREAST; c++) {
         const double d = f->decay[c], fade = f->fade[c], write = k * f->write[c];
