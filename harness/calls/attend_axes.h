@@ -82,6 +82,9 @@ typedef struct kvb_attend_shape {
 bool kvb_attend_shape_of(const kvb_attend_space *space, const kvb_point *point, kvb_attend_shape *shape, char *why,
                          size_t why_bytes);
 
+/* The same without what formats and places decide. */
+void kvb_attend_numbers_of(const kvb_attend_space *space, const kvb_point *point, kvb_attend_shape *shape);
+
 /* The problem that the kernel receives: also counts the cells between rows that lie apart. */
 kvb_problem kvb_attend_problem(const kvb_attend_shape *shape);
 

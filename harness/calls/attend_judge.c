@@ -911,6 +911,10 @@ static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
     const kvb_kernel *kernel = s->kernel;
     kvb_attend_shape shape;
     char why[256];
+    if (!point->at[KVB_AT_PLACE]) { /* most points: what formats decide costs nothing */
+        kvb_attend_numbers_of(s->shapes, point, &shape);
+        return kvb_attend_cost(&shape);
+    }
     const bool apart = kvb_attend_shape_of(s->shapes, point, &shape, why, sizeof why) && shape.apart &&
                        kvb_attend_takes(kernel, &shape, why, sizeof why);
     const kvb_problem all = kvb_attend_problem(&shape);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All calls of one kernel. Each child chooses them and makes a part of them. */
+/* All calls of one kernel. One child chooses them; then each child makes a part of them. */
 #include "harness/calls/calls.h"
 
 #include <cblas.h>
@@ -169,23 +169,31 @@ static void point_shrink(const kvb_calls_options *options, const kvb_call_subjec
 
 #define PART_DEATHS 3u /* after so many crashes and time-outs a part makes no more calls */
 
+#define POINTS_MOST ((size_t)1 << 20)
+
+/* The chosen calls. */
+typedef struct choice {
+    bool made;
+    kvb_point_cover cover; /* its points are these: */
+    kvb_point points[POINTS_MOST];
+} choice;
+
 /* One child's share of the calls, in memory that it shares with its parent. */
 typedef struct part {
     const kvb_calls_options *options;
     const kvb_call_subject *subject;
+    choice *chosen; /* shared by all parts */
     uint32_t index, of;
     call_place place;
     uint64_t next; /* number of the next call */
     uint64_t made, silent, exact, again;
     double same[KVB_SAME_KINDS];
-    uint64_t wrong;             /* wrong calls */
-    uint64_t rows, judged, all; /* all: chosen calls of all parts together */
+    uint64_t wrong; /* wrong calls */
+    uint64_t rows, judged;
     double rho;
     volatile uint64_t first; /* number of the first wrong call, UINT64_MAX: none; read by other parts, too */
     kvb_point first_point, now;
     kvb_call_verdict verdict; /* of the first wrong call */
-    kvb_point_cover cover;    /* without points */
-    bool done;
     int error;
     char why[256];
     /* used by the parent */
@@ -274,47 +282,58 @@ static void random_make(part *t, uint64_t first, kvb_call_teams *teams)
     }
 }
 
+static void choice_child_main(void *ctx)
+{
+    part *t = ctx;
+    const kvb_calls_options *o = t->options;
+    kvb_point_cover cover;
+    call_child_begin(&t->place);
+    t->error = kvb_points_choose(t->subject, kvb_rng_key(o->seed, 3), o->most, o->only_cheap, &cover);
+    if (!t->error && o->among) {
+        kvb_point least;
+        t->error = kvb_point_parse(t->subject->space, o->among, &least, t->why, sizeof t->why);
+        points_keep(&cover, &least);
+    }
+    if (!t->error && cover.n > POINTS_MOST)
+        t->error = -ENOMEM;
+    if (!t->error) {
+        for (size_t i = 0; i < cover.n; i++)
+            t->chosen->points[i] = cover.points[i];
+        t->chosen->cover = cover;
+        t->chosen->cover.points = t->chosen->points;
+        t->chosen->made = true;
+    }
+    free(cover.points);
+}
+
 static void calls_child_main(void *ctx)
 {
     part *t = ctx;
     kvb_call_teams teams = {{NULL}};
-    kvb_point_cover cover = {.points = NULL};
     call_child_begin(&t->place);
     if (t->options->call) {
         kvb_point p;
         t->error = kvb_point_parse(t->subject->space, t->options->call, &p, t->why, sizeof t->why);
         if (!t->error && !t->subject->fits(t->subject, &p, t->why, sizeof t->why))
             t->error = -EINVAL;
-        t->all = 1;
-        if (!t->error && t->index == 0 && t->next == 0)
+        if (!t->error && t->next == 0)
             call_make(t, 0, &p, &teams);
     } else {
-        t->error = kvb_points_choose(t->subject, kvb_rng_key(t->options->seed, 3), t->options->most,
-                                     t->options->only_cheap, &cover);
-        if (!t->error && t->options->among) {
-            kvb_point least;
-            t->error = kvb_point_parse(t->subject->space, t->options->among, &least, t->why, sizeof t->why);
-            points_keep(&cover, &least);
-        }
-        t->all = cover.n + t->options->random;
-        t->cover = cover;
-        t->cover.points = NULL;
-        for (uint64_t i = 0; i < cover.n && !t->error && !is_enough(t, i); i++)
-            if (is_own(t, i, cover.n) && i >= t->next)
-                call_make(t, i, &cover.points[i], &teams);
-        random_make(t, cover.n, &teams);
+        const kvb_point_cover *cover = &t->chosen->cover;
+        for (uint64_t i = 0; i < cover->n && !t->error && !is_enough(t, i); i++)
+            if (is_own(t, i, cover->n) && i >= t->next)
+                call_make(t, i, &cover->points[i], &teams);
+        random_make(t, cover->n, &teams);
     }
     call_child_next(&t->place, 0, 0);
-    free(cover.points);
     kvb_call_teams_end(&teams);
-    t->done = true;
 }
 
 /* ---- in the parent --------------------------------------------------------------------------------------------- */
 
-static int part_start(part *t)
+static int part_start(part *t, void (*child)(void *))
 {
-    t->pid = kvb_process_start(calls_child_main, t);
+    t->pid = kvb_process_start(child, t);
     return t->pid < 0 ? (int)t->pid : 0;
 }
 
@@ -332,7 +351,7 @@ static int part_finish(part *t)
         wrong_note(t, t->place.at, &t->now, &died);
         if (++t->deaths >= PART_DEATHS || t->options->only_first)
             return 0;
-        error = part_start(t);
+        error = part_start(t, calls_child_main);
     }
     return error ? error : kvb_stopped ? -EINTR : t->error;
 }
@@ -354,6 +373,20 @@ static void axes_list(const kvb_space *space, const kvb_point_cover *cover, uint
             named = true;
         }
     }
+}
+
+static void choice_fill(const kvb_calls_options *o, const kvb_call_subject *s, const choice *chosen, kvb_result *r)
+{
+    const kvb_point_cover *cover = &chosen->cover;
+    r->axes.chosen = o->call ? 1 : cover->n + o->random;
+    if (o->call)
+        return;
+    r->axes.values = cover->values;
+    r->axes.values_of = cover->values_of;
+    r->axes.pairs = cover->pairs;
+    r->axes.pairs_of = cover->pairs_of;
+    axes_list(s->space, cover, 0, r->axes.declined, sizeof r->axes.declined);
+    axes_list(s->space, cover, 1, r->axes.uncovered, sizeof r->axes.uncovered);
 }
 
 static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, part *parts, uint32_t n, kvb_result *r)
@@ -380,16 +413,9 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         deaths += t->deaths >= PART_DEATHS;
         if (!first || t->first < first->first)
             first = t;
-        if (t->all > r->axes.chosen) {
-            r->axes.chosen = t->all;
-            r->axes.values = t->cover.values;
-            r->axes.values_of = t->cover.values_of;
-            r->axes.pairs = t->cover.pairs;
-            r->axes.pairs_of = t->cover.pairs_of;
-            axes_list(s->space, &t->cover, o->call ? UINT8_MAX : 0, r->axes.declined, sizeof r->axes.declined);
-            axes_list(s->space, &t->cover, o->call ? UINT8_MAX : 1, r->axes.uncovered, sizeof r->axes.uncovered);
-        }
     }
+    if (o->call || parts->chosen->made)
+        choice_fill(o, s, parts->chosen, r);
     r->axes.wrong = wrong;
     if (r->axes.calls == 0 && !wrong) {
         r->status = KVB_STATUS_SKIP;
@@ -419,22 +445,13 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         snprintf(r->replay, sizeof r->replay, "%s --call '%s'", o->command, text);
 }
 
-int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_result *result, char *why,
-                    size_t why_bytes)
+/* Starts children of the first n parts and waits for them. */
+static int parts_run(part *parts, uint32_t n, void (*child)(void *), char *why, size_t why_bytes)
 {
-    const uint32_t n = o->call || o->jobs == 0 ? 1 : o->jobs;
-    part *parts = mmap(NULL, n * sizeof *parts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint32_t begun = 0;
     int error = 0;
-    if (parts == MAP_FAILED)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        parts[i] = (part){.options = o, .subject = s, .index = i, .of = n, .first = UINT64_MAX};
-        for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
-            parts[i].same[k] = NAN;
-    }
     for (; begun < n && !error; begun += !error)
-        error = part_start(&parts[begun]);
+        error = part_start(&parts[begun], child);
     for (uint32_t i = 0; i < begun; i++) {
         const int ended = part_finish(&parts[i]);
         if (ended && !error) {
@@ -442,8 +459,32 @@ int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_r
             snprintf(why, why_bytes, "%s", parts[i].why);
         }
     }
+    return error;
+}
+
+int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_result *result, char *why,
+                    size_t why_bytes)
+{
+    typedef struct sharing {
+        choice chosen;
+        part parts[];
+    } sharing; /* memory that children share with their parent */
+    const uint32_t n = o->call || o->jobs == 0 ? 1 : o->jobs;
+    const size_t bytes = sizeof(sharing) + n * sizeof(part);
+    sharing *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (x == MAP_FAILED)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        x->parts[i] =
+            (part){.options = o, .subject = s, .chosen = &x->chosen, .index = i, .of = n, .first = UINT64_MAX};
+        for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
+            x->parts[i].same[k] = NAN;
+    }
+    int error = o->call ? 0 : parts_run(x->parts, 1, choice_child_main, why, why_bytes);
+    if (!error && (o->call || x->chosen.made))
+        error = parts_run(x->parts, n, calls_child_main, why, why_bytes);
     if (!error)
-        result_fill(o, s, parts, n, result);
-    munmap(parts, n * sizeof *parts);
+        result_fill(o, s, x->parts, n, result);
+    munmap(x, bytes);
     return error;
 }

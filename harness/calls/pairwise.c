@@ -194,8 +194,8 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
         for (uint32_t v = 0; v < values_of(c, axis); v++) {
             kvb_point other = *p;
             other.at[axis] = (uint8_t)v;
-            const uint32_t gain = axis_gain(c, &other, axis);
-            if (gain == 0 || v == p->at[axis])
+            const uint32_t gain = v == p->at[axis] ? 0 : axis_gain(c, &other, axis);
+            if (gain == 0)
                 continue;
             const double cost = cost_of(c, &other), worth = gain / cost;
             if (worth > most && cost <= dearest && held_shows(c, &other, held) && fits(c->subject, &other)) {
