@@ -41,14 +41,14 @@ ok "recurrent states" sweep --scene state --batch 1 --threads 1
 holds "  scan kernels are columns" '^ +state +scan +scan-refer *$'
 holds "  recurrences are rows" "^ +delta-128 +$time"
 
-ok "a model" sweep --model gemma-3-27b-it --context 2k --kv f16 --kernel flash --threads 1
-holds "  its layers with a window" '^16 KV heads x 128, 2 query heads each, window of 1024, 1 thread: 52 layers$'
-holds "  and those without" '^16 KV heads x 128, 2 query heads each, 1 thread: 10 layers$'
-holds "  what a sequence takes" '^ +2048 cells, f16: [0-9.]+ MiB$'
+ok "a model" sweep --model gpt-oss-20b --context 192 --kv f16 --kernel flash --threads 1
+holds "  its layers with a window" '^8 KV heads x 64, 8 query heads each, window of 128, 1 thread: 12 layers$'
+holds "  and those without" '^8 KV heads x 64, 8 query heads each, 1 thread: 12 layers$'
+holds "  what a sequence takes" '^ +192 cells, f16: 7\.5 MiB$'
 lacks "  nothing wrong" 'WRONG'
 
-ok "records" sweep --context 256 --kv f16,q8_0 --threads 1 --kernel flash --kernel reference --seconds 0.2 -o "$TMPDIR/a.jsonl"
-ok "  and once more" sweep --context 256 --kv f16,q8_0 --threads 1 --kernel flash --kernel reference --seconds 0.2 -o "$TMPDIR/b.jsonl"
+ok "records" sweep --context 256 --kv f16,q8_0 --threads 1 --kernel flash --kernel reference --seconds 0.03 -o "$TMPDIR/a.jsonl"
+ok "  and once more" sweep --context 256 --kv f16,q8_0 --threads 1 --kernel flash --kernel reference --seconds 0.03 -o "$TMPDIR/b.jsonl"
 ok "  are shown" "$KVBENCH" show "$TMPDIR/a.jsonl"
 holds "  all" '^4 passed, 0 failed'
 "$KVBENCH" compare "$TMPDIR/a.jsonl" "$TMPDIR/b.jsonl" --format csv >"$out" 2>"$err"
@@ -105,27 +105,23 @@ expect_exit 2 "formats and targets" "$KVBENCH" bench --formats --targets
 one_line "  in one line"
 
 # A signal ends it with what there is.
-"$KVBENCH" bench --seconds 100 --scene all --kv f16,q8_0 --threads 1 --kernel flash >"$out" 2>"$err" &
-sleep 3
-kill -TERM $!
-wait $!
-[ $? -eq 143 ]
-report $? "a signal ends it"
-holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 36 rows$' "$err"
+stopped '^kvbench bench: \[' "$KVBENCH" bench --seconds 100 --scene all --kv f16,q8_0 --threads 1 --kernel flash
+report $((status != 143)) "a signal ends it"
+holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 36 rows$' "$said"
 
 bench() {
     "$KVBENCH" bench --targets "$@"
 }
 
 tiny=(--cells 512 --seconds 0.01)
-ok "decode in a tiny setting" bench "${tiny[@]}" --work 'decode*' --kernel reference
+ok "decode in a tiny setting" bench "${tiny[@]}" --work 'decode*16-g4' --work decode-q4_0-g4 --kernel reference
 holds "  headings" '^work +kernel +K\+V +time +rate +limit +ratio +\+- +of both +target +met$'
 holds "  a line with every column" \
     '^decode-f16-g4 +reference +2\.1 MB +[0-9.]+ .?s +[0-9.]+ GB/s +read [0-9.]+ GB/s +[0-9.]+ +[0-9.]+ +[0-9.]+ +>= 0\.90 +(yes|no)$'
 holds "  a line of blocks" '^decode-q4_0-g4 +reference +0\.6 MB .* >= 0\.60 '
 lacks "  nothing wrong" 'WRONG|unavailable'
-holds "  and counts" '^[0-9]+ of 12 targets are met\.$'
-[ "$(grep -c '^decode' "$out")" -eq 12 ]
+holds "  and counts" '^[0-3] of 3 targets are met\.$'
+[ "$(grep -c '^decode' "$out")" -eq 3 ]
 report $? "  one line a work"
 
 ok "at a lower level" bench "${tiny[@]}" --work decode-f16-g4 --kernel flash --cpu-mask portable
@@ -140,7 +136,7 @@ holds "  and counts" '^[0-9] of 4 targets are met\.$'
 
 # test_bench.c judges the others, with kernel reference.
 ok "works with something against the same without" bench "${tiny[@]}" --work paged-16 --work window-chunk --work softcap-prefill \
-    --work 'latent-*' --kernel flash
+    --work latent-f16 --kernel flash
 holds "  pages" '^paged-16 +flash, gain over in runs +[0-9.]+x +[0-9.]+ +>= 0\.95x +(yes|no)$'
 holds "  windows" '^window-chunk +flash, gain over only what is seen .* >= 0\.90x'
 holds "  softcap" '^softcap-prefill +flash, gain over without .* >= 0\.97x'
@@ -155,11 +151,11 @@ report $? "  of sixteen sequences, too"
 ok "threads against one, where there is one" bench "${tiny[@]}" --work threads-decode --kernel reference --threads 1
 holds "  says so" 'unavailable: there is but one thread'
 
-ok "json" bench "${tiny[@]}" --work 'context-?k' --kernel reference --format json
+ok "json" bench "${tiny[@]}" --work 'context-[12]k' --kernel reference --format json
 cp "$out" "$TMPDIR/bench.json"
 ok "  is json" python3 -c 'import json, sys
 rows = json.load(open(sys.argv[1]))
-assert [r["work"] for r in rows] == ["context-%dk" % 2**i for i in range(4)]
+assert [r["work"] for r in rows] == ["context-%dk" % 2**i for i in range(2)]
 assert all(r["of both"] >= r["ratio"] >= 0 and "ns/cell" in r["rate"] for r in rows), rows' "$TMPDIR/bench.json"
 
 ok "a machine's record" bench "${tiny[@]}" --work decode-q8_0-g4 --work paged-16 --record-machine "$TMPDIR/machines.jsonl"
@@ -267,12 +263,12 @@ for part in 'dots/f16 x4,cell' 'encode/q8_0,row' 'decode/q8_0+had,row' 'load/q8_
     holds "  $part" "^${part//+/\\+},[0-9.]+"
 done
 lacks "  every figure is one" 'nan|inf|,0\.00'
-ok "calls of caches" "$KVBENCH" bench --parts --seconds 0.001 --work '*/paged x64' --work '*/tree x1'
+ok "calls of caches" "$KVBENCH" bench --parts --seconds 0.001 --work '*/paged x64'
 n=' +[0-9.]+'
 holds "  in nanoseconds, by cells" "^step all/paged x64 +ns a token$n$n$n\$"
 holds "  its tables" "^tables/paged x64 +KiB$n$n$n\$"
-holds "  of a tree, proposing and committing" "^tree/tree x1 +ns a node$n$n$n\$"
-lacks "  no call that it has not" '^seq_add/paged|^seq_rm/tree|^dots'
+holds "  of a tree, proposing and committing" "^tree/paged x64 +ns a node$n$n$n\$"
+lacks "  no call that it has not" '^seq_add/paged|^dots'
 refuse "a part that is not there" "no part matches 'dotz'; names are as 'dots/f16 x4'" --parts --work dotz
 refuse "parts of a scene" '--parts: goes with --work, --seconds and --format alone' --parts --scene decode
 done_testing

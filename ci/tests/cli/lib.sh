@@ -121,6 +121,22 @@ small_trace() {
 TRACE
 }
 
+# stopped PATTERN COMMAND…: runs it until a line of its stderr matches, then asks it to stop. Sets status.
+rows=$TMPDIR/rows said=$TMPDIR/said
+stopped() {
+    local pattern=$1
+    shift
+    : >"$said" # or the last run's lines would be taken for this one's
+    KVB_PROGRESS=1 "$@" >"$rows" 2>"$said" &
+    local pid=$!
+    until grep -qE "$pattern" "$said" || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+    cp "$rows" "$rows.before"
+    kill -TERM $pid
+    wait $pid
+    # shellcheck disable=SC2034 # for the scripts
+    status=$?
+}
+
 # skip_all WHY: the whole script does not apply here.
 skip_all() {
     echo "1..0 # SKIP $1"

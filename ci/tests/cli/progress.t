@@ -20,21 +20,6 @@ ok "  stderr is empty" test ! -s "$err"
 expect_exit 1 "on a terminal" script -qec "${run[*]} --timeout 2" "$TMPDIR/typed"
 holds "  it is one line, rewritten" $'\r\033\\[K\\[2/3\\] 1 not passed, [0-9]+ s, about .*\r\033\\[K' "$TMPDIR/typed"
 
-# stopped PATTERN COMMAND…: runs it until a line of its stderr matches, then asks it to stop. Sets status.
-rows=$TMPDIR/rows said=$TMPDIR/said
-stopped() {
-    local pattern=$1
-    shift
-    : >"$said" # or the last run's lines would be taken for this one's
-    KVB_PROGRESS=1 "$@" >"$rows" 2>"$said" &
-    local pid=$!
-    until grep -qE "$pattern" "$said" || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
-    cp "$rows" "$rows.before"
-    kill -TERM $pid
-    wait $pid
-    status=$?
-}
-
 # ---- what is timed has the machine alone: no other child runs meanwhile
 : >"$rows"
 "${run[@]}" --timeout 100 --set sample-ms=1500 --format csv >"$rows" 2>"$said" &
