@@ -87,7 +87,7 @@ expect_exit 2 "a folder" "${lists[@]}" --tuning "$TMPDIR"
 one_line "  in one line"
 expect_exit 2 "a file that is not there" "${lists[@]}" --tuning "$TMPDIR/nowhere.json"
 one_line "  in one line"
-expect_exit 2 "both options" "$KVBENCH" run --tuning "$f" --no-tuning
+expect_exit 2 "both options" "${timed[@]}" --tuning "$f" --no-tuning
 one_line "  in one line"
 expect_exit 2 "no seconds" "$KVBENCH" tune --seconds 0
 XDG_CACHE_HOME='' HOME='' expect_exit 2 "nobody says where" "$KVBENCH" tune --seconds 1
