@@ -27,6 +27,7 @@ typedef struct meetings {
     size_t first[KVB_PAIRS_DIMS]; /* index of a dimension's first value among all */
     bool *met;                    /* [values][values] */
     uint32_t *uses;               /* [values] how often each was chosen */
+    unsigned *fresh;              /* [candidates] new pairs when they were last counted: never fewer than now */
 } meetings;
 
 /* Counts a candidate's pairs that have not met yet. *uses: how often its values have been chosen. */
@@ -62,9 +63,12 @@ static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, si
     double most = 0;
     uint32_t least = 0, uses;
     for (kvb_candidate *c = candidates; c < candidates + n; c++) {
-        unsigned fresh = c->chosen || isnan(c->cost) ? 0 : new_pairs(m, c, &uses);
-        double worth = fresh / (EACH_COSTS + c->cost);
-        if (!fresh || worth < most || (worth == most && uses >= least))
+        unsigned *fresh = &m->fresh[c - candidates];
+        if (c->chosen || isnan(c->cost) || !*fresh || *fresh / (EACH_COSTS + c->cost) < most)
+            continue;
+        *fresh = new_pairs(m, c, &uses);
+        const double worth = *fresh / (EACH_COSTS + c->cost);
+        if (!*fresh || worth < most || (worth == most && uses >= least))
             continue;
         best = c;
         most = worth;
@@ -87,7 +91,10 @@ int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims, unsigned
     kvb_arena arena = {0};
     m.met = kvb_arena_take(&arena, m.values * m.values, sizeof *m.met);
     m.uses = kvb_arena_take(&arena, m.values, sizeof *m.uses);
+    m.fresh = kvb_arena_take(&arena, n, sizeof *m.fresh);
     int error = arena.failed ? -ENOMEM : 0;
+    for (size_t i = 0; i < n && !error; i++)
+        m.fresh[i] = KVB_PAIRS_DIMS * KVB_PAIRS_DIMS;
     for (size_t i = 0; i < n && !error; i++)
         if (candidates[i].chosen)
             choose(&m, &candidates[i]);
