@@ -45,9 +45,9 @@ pasted() {
     ok "  the same way, alone" same "$TMPDIR/many.jsonl" "$TMPDIR/one.jsonl"
 }
 pasted "a file with spaces, pools apart, growth, values, seed" --workload "$trace" --values qwen --seed 7 --check \
-    --pool k=f32,v=f32 --pool k=f16,v=f32 --cache 's*' --set growth='r*' --set oversubscribe --threads 3,1
+    --pool k=f32,v=f32 --pool k=f16,v=f32 --cache 'sl*' --set growth='r*' --set oversubscribe --threads 3,1
 pasted "settings that pairs chose" --check --set pairs --workload plain-decode --workload 'beam*' --cache seq --cache paged --pool f32
-pasted "a suite's sample, softcap, sinks, mask" --suite quick --workload 'plain-decode*' --cache contiguous --pool 'f*' \
+pasted "a suite's sample, softcap, sinks, mask" --suite quick --workload 'plain-decode-2*' --cache contiguous --pool 'f*' \
     --set softcap=20.5 --set sinks --cpu-mask portable --check --product --junit "$TMPDIR/f.xml"
 holds "  which JUnit has too" '^alone: .* --kernel crime-scaled ' "$TMPDIR/f.xml"
 pasted "a timed run" --workload agent-fork --cache seq --cache slab --pool f32 --set no-null --set sample-ms=1

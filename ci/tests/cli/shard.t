@@ -12,7 +12,7 @@ for line in list(open(sys.argv[1]))[1:]:
     r = json.loads(line)
     print(*(r[k] for k in "workload cache pool_k pool_v kernel growth threads status".split()))' "$1"; }
 
-ok "the whole" "${run[@]}" --format csv
+ok "the whole" "${run[@]}" --check --format csv
 python3 -c 'import csv, sys
 for r in csv.DictReader(sys.stdin):
     print(r["workload"], r["cache"], r["pool"], r["kernel"], r["status"])' <"$out" >"$TMPDIR/whole"
