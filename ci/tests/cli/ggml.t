@@ -74,7 +74,8 @@ if [ "$(uname -m)" = x86_64 ]; then
     report $? "  and nothing is left"
 fi
 
-# The real one.
+# The real one, over rows of 128 channels in three steps.
+small_trace 8 >"$TMPDIR/small.jsonl"
 if [ ! -d "$BUILD/engines/ggml" ]; then
     report 0 "ggml's kernels # SKIP $BUILD/engines/ggml is not there: make engines installs it, with npm"
 else
@@ -86,7 +87,7 @@ else
     for name in slab contiguous seq window paged paged-prefix shared-prefix tree; do
         met+=(--cache "$name")
     done
-    for name in plain-decode-8x128 batched-multi-seq agent-fork eagle-tree sink-window gpt-oss-like mla-decode shared-prompt; do
+    for name in "$TMPDIR/small.jsonl" batched-multi-seq agent-fork eagle-tree sink-window gpt-oss-like mla-decode shared-prompt; do
         met+=(--workload "$name")
     done
     # One thread: where cores are busy, ggml's threads spin for most of the time until all of them have had a core.
@@ -96,11 +97,11 @@ else
         holds "  $format" "\"pool_k\": \"$format\", \"pool_v\": \"$format\", \"kernel\": \"ggml\".*\"status\": \"pass\".*\"rho\": [0-9.e-]+,.*\"rule\": \"nmse\"" "$TMPDIR/ggml.jsonl"
     done
     holds "  ggml-mul" '"kernel": "ggml-mul".*"status": "pass".*"rule": "nmse"' "$TMPDIR/ggml.jsonl"
-    ok "what it says of its roundings holds" "${ggml[@]}" --workload plain-decode-8x128 --cache contiguous --pool f32 --pool f16 --pool bf16 \
+    ok "what it says of its roundings holds" "${ggml[@]}" --workload "$TMPDIR/small.jsonl" --cache contiguous --pool f32 --pool f16 --pool bf16 \
         -o "$TMPDIR/rounds.jsonl"
     grep -c '"rho": 0\.[0-9]*,' "$TMPDIR/rounds.jsonl" | grep -qx 6
     report $? "  no output is beyond the bound that follows from it"
-    ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
+    ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload "$TMPDIR/small.jsonl" --cache seq \
         --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --set softcap=20 --set sinks --set oracle-pairs=200000 --set opinion-pairs=1000 --set no-staging \
         --set oversubscribe
     tiny=("$KVBENCH" bench --targets --work "decode-f16-*" --cells 512 --threads 2)
@@ -120,8 +121,8 @@ else
         kill $bench
         wait $bench 2>/dev/null
     fi
-    ok "in memory that others have used, too, on two threads" "${ggml[@]}" --set no-guard --workload agent-fork --cache paged --pool f16 \
-        --threads 2 --set oversubscribe
+    ok "in memory that others have used, too" "${ggml[@]}" --set no-guard --workload agent-fork --cache paged --pool f16 --threads 1 \
+        --set oracle-pairs=20000
     expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
         --workload batched-multi-seq --cache seq --pool f16
     holds "  and finds" 'only with hidden cells poisoned: the kernel reads'
@@ -143,7 +144,7 @@ gcc -shared -fPIC "$TMPDIR/old.c" -o "$TMPDIR/old.so" && unavailable "$TMPDIR/ol
 if [ ! -d "$BUILD/engines/onnx" ]; then
     report 0 "its kernels # SKIP $BUILD/engines/onnx is not there: make engines installs it, with npm"
 else
-    ok "its kernels are right over what they read in place" "${onnx[@]}" --kernel 'ort*' --pool f32 --threads 1 --threads 2 --workload plain-decode-8x128 \
+    ok "its kernels are right over what they read in place" "${onnx[@]}" --suite quick --kernel 'ort*' --pool f32 --threads 1,2 --workload "$TMPDIR/small.jsonl" \
         --workload batched-multi-seq --workload sink-window --workload hybrid-decode --cache contiguous --cache seq --cache slab -o "$TMPDIR/onnx.jsonl"
     for kernel in ort ort-gqa; do
         holds "  $kernel" "\"pool_k\": \"f32\", \"pool_v\": \"f32\", \"kernel\": \"$kernel\".*\"status\": \"pass\".*\"engine\": \"ONNX Runtime" "$TMPDIR/onnx.jsonl"
