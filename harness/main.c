@@ -54,7 +54,8 @@ static int program(int argc, char **argv)
     }
     for (size_t i = 0; commands[i]; i++)
         if (!strcmp(argv[1], commands[i]->name)) {
-            kvb_openblas_ensure(argv);
+            if (!commands[i]->calls_no_kernel)
+                kvb_openblas_ensure(argv);
             return kvb_command_call(commands[i], argc - 1, argv + 1);
         }
     char why[512], known[256] = "";

@@ -259,6 +259,9 @@ void kvb_openblas_ensure(char **argv)
         core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
         note[0] = '\0'; /* the restarted program checks whether the core fits now */
     }
+    const char *threads = getenv("OPENBLAS_NUM_THREADS");
+    if (!core && threads && !strcmp(threads, "1"))
+        return;
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1); /* else it makes a thread for each core when it is loaded */

@@ -34,7 +34,7 @@ const char *kvb_openblas_masked(const char *level);
 
 /* Restarts the program once with OPENBLAS_NUM_THREADS=1, since kernels start no threads of their own, and with
  * OPENBLAS_CORETYPE set to the core that fits (with --cpu-mask in argv: to the core of that level). The user's own choice
- * stays: this variable, or --set openblas-core=NAME ("keep": OpenBLAS chooses). */
+ * stays: this variable, or --set openblas-core=NAME ("keep": OpenBLAS chooses). Does nothing where both are so already. */
 void kvb_openblas_ensure(char **argv);
 
 /* --cpu-mask: the highest level of instruction sets (kernels/cpu.h) that kernels and codecs may use. */
