@@ -206,6 +206,7 @@ static int trio_open(trio *t, const kvb_model *model)
     int error = 0;
     for (int i = 0; i < CACHES && !error; i++) {
         kvb_cache_options options = out->options;
+        t->allocator[i].small_pages = true; /* no row is written */
         options.allocator = &t->allocator[i];
         options.counted = i != ALLOCATED;
         error = kvb_cache_open(out->cache, i == WHOLE ? model : &out->model, &options, &t->cache[i], out->why,
