@@ -357,8 +357,9 @@ bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uin
 
 /* ---- built-in models --------------------------------------------------------------------------------------- */
 
-#define NEAR_MOST  4u
-#define NAME_SHOWN 64u /* bytes of an unknown name */
+#define NEAR_MOST   4u
+#define NAME_SHOWN  64u /* bytes of an unknown name, and more than a built-in one has */
+#define MODELS_MOST 512u
 
 /* models.jsonl has one line {"name", "source", "config"} for each model; the config is read like one from a file. The
  * assembler includes the file unchanged, with a 0 at its end. */
@@ -370,25 +371,25 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char kvb_models_text[] __attribute__((visibility("hidden")));
 
-static json_t *lines; /* an array of them */
+/* The lines, and the name with which each begins. Only the chosen model's line is read as JSON. */
+static struct {
+    const char *text;
+    char name[NAME_SHOWN];
+} lines[MODELS_MOST];
 static pthread_once_t lines_once = PTHREAD_ONCE_INIT;
 
 static void lines_read(void)
 {
-    lines = json_array();
-    for (const char *line = kvb_models_text; *line; line += strcspn(line, "\n") + 1)
-        json_array_append_new(lines, json_loadb(line, strcspn(line, "\n"), 0, NULL));
-}
-
-static const char *line_get(size_t i, const char *key)
-{
-    pthread_once(&lines_once, lines_read);
-    return json_string_value(json_object_get(json_array_get(lines, i), key));
+    size_t i = 0;
+    for (const char *line = kvb_models_text;
+         i < MODELS_MOST && sscanf(line, "{\"name\":\"%63[^\"]", lines[i].name) == 1; line += strcspn(line, "\n") + 1)
+        lines[i++].text = line;
 }
 
 const char *kvb_sized_model_name(size_t i)
 {
-    return line_get(i, "name");
+    pthread_once(&lines_once, lines_read);
+    return i < MODELS_MOST && lines[i].text ? lines[i].name : NULL;
 }
 
 /* The part of a name after its last slash, or the last but a trailing one: "Llama-3.1-8B" of "meta-llama/Llama-3.1-8B". */
@@ -487,12 +488,14 @@ int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *wh
         near_tell(name, why, why_bytes);
         return -ENOENT;
     }
-    error = model_read(NULL, 0, json_object_get(json_array_get(lines, (size_t)i), "config"),
-                       kvb_sized_model_name((size_t)i), model, why, why_bytes);
-    if (!error && !((*model)->source = strdup(line_get((size_t)i, "source")))) {
+    const char *text = lines[i].text;
+    json_t *line = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+    error = model_read(NULL, 0, json_object_get(line, "config"), lines[i].name, model, why, why_bytes);
+    if (!error && !((*model)->source = strdup(json_string_value(json_object_get(line, "source"))))) {
         kvb_sized_model_free(*model);
         *model = NULL;
         error = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", name);
     }
+    json_decref(line);
     return error;
 }
