@@ -369,13 +369,21 @@ void kvb_decoder_close(kvb_decoder *d)
 
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
+/* Four outputs at a time, since each is a chain of additions. Past the last output its row is summed again. */
 static void multiply(const matrix *m, const double *x, double *y)
 {
-    for (uint32_t o = 0; o < m->out; o++) {
-        double sum = 0;
-        for (uint32_t i = 0; i < m->in; i++)
-            sum += m->at[(size_t)o * m->in + i] * x[i];
-        y[o] = sum;
+    for (uint32_t o = 0; o < m->out; o += 4) {
+        const uint32_t left = m->out - 1 - o;
+        const double *a = m->at + (size_t)o * m->in, *b = left > 0 ? a + m->in : a, *c = left > 1 ? b + m->in : b,
+                     *d = left > 2 ? c + m->in : c;
+        double sum[4] = {0};
+        for (uint32_t i = 0; i < m->in; i++) {
+            sum[0] += a[i] * x[i];
+            sum[1] += b[i] * x[i];
+            sum[2] += c[i] * x[i];
+            sum[3] += d[i] * x[i];
+        }
+        memcpy(y + o, sum, (left < 3 ? left + 1 : 4) * sizeof *y);
     }
 }
 
