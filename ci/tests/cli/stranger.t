@@ -17,7 +17,7 @@ bench --plugin |s|$| --seconds 0.01 --context 64 --kv f32 --kernel flash| | like
 check mine.so |s|$| -o right.jsonl|| for what is looked at below
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
-run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
+run --check --suite quick # |s|$| --workload plain-decode --cache seq --pool f16| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
 run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --set no-machine| | Valgrind is slow; without it there is nothing to walk
 run --workload agent-fork |s|$| --set sample-ms=5 --pool f16 --pool q8_0| | a few passes are enough here
@@ -155,7 +155,7 @@ done <"$TMPDIR/begins"
 
 # What other READMEs show: the example plug-in, and traces that are written by hand.
 ok "the example plug-in passes" "$KVBENCH" run --check --suite quick --plugin "$BUILD/example-plugin/online.so" \
-    --kernel online --pool f32 --workload plain-decode --workload eagle-tree
+    --kernel online --pool f32 --workload plain-decode --workload eagle-tree --cache seq --cache paged --cache tree
 holds "  all of it" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out'
 for name in mine groups; do
     block workloads/README.md '' "\"name\":\"$name\"" >"$TMPDIR/$name.jsonl"
