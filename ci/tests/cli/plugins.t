@@ -26,12 +26,14 @@ ok "the cache is judged" replay --plugin "$TMPDIR/mine/pages.so" --cache pages -
 for workload in plain-decode agent-fork batched-multi-seq sliding-window; do
     holds "  and passes on $workload" "\"workload\": \"$workload\".*\"cache\": \"pages\".*\"status\": \"pass\"" "$records"
 done
-ok "the pool is judged, in every cache" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --workload agent-fork --workload sliding-window
-for cache in recompute seq slab window; do
+ok "the pool is judged, in every cache" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --workload agent-fork
+for cache in recompute seq slab; do
     holds "  and passes in $cache" "\"cache\": \"$cache\", \"pool_k\": \"lin12\".*\"status\": \"pass\"" "$records"
 done
+ok "  and where rows are dropped" replay --plugin "$TMPDIR/mine/lin12.so" --pool lin12 --cache window --workload sliding-window
+small_trace 8 >"$TMPDIR/small.jsonl"
 ok "  also beside a pool whose rows depend on their neighbours" replay --plugin "$TMPDIR/mine/lin12.so" --pool k=lin12,v=kivi4-v \
-    --cache slab --workload agent-fork-8x128
+    --cache slab --workload "$TMPDIR/small.jsonl"
 holds "  and is judged there" '"pool_k": "lin12", "pool_v": "kivi4-v".*"status": "pass".*"rho": [0-9]' "$records"
 ok "  both together pass" replay --plugin "$TMPDIR/mine/pages.so" --plugin "$TMPDIR/mine/lin12.so" --cache pages \
     --pool k=lin12,v=f16 --workload agent-fork --workload sliding-window
@@ -76,7 +78,7 @@ apart() { # NAME PATTERN OPTION…: builds it with these. PATTERN: what it fails
     shift 2
     ok "a pool of scales apart builds: $name" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden \
         -I"$KVB_INCLUDE" "$@" ci/tests/cli/plugins/apart.c -o "$TMPDIR/mine/apart.so" -lm
-    local run=(replay --plugin "$TMPDIR/mine/apart.so" --pool apart --cache seq --cache slab --workload agent-fork-8x128)
+    local run=(replay --plugin "$TMPDIR/mine/apart.so" --pool apart --cache seq --cache slab --workload "$TMPDIR/small.jsonl")
     if [ -z "$pattern" ]; then
         ok "  and passes" "${run[@]}"
         lacks "  everywhere" '"status": "fail"' "$records"
