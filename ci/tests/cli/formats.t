@@ -27,14 +27,15 @@ assert double == reserve and len(double) == 2
 for r in records:
     assert r["status"] == "pass" or "huge pages" in r["reason"], r["reason"]'
 
-expect_exit 0 "a kernel that reads f32 rows only gets them decoded" "$KVBENCH" run --set no-witness --workload plain-decode-8x128 \
+small_trace 8 >"$TMPDIR/small.jsonl"
+expect_exit 0 "a kernel that reads f32 rows only gets them decoded" "$KVBENCH" run --set no-witness --workload "$TMPDIR/small.jsonl" \
     --cache contiguous --plugin "$BUILD/example-plugin/online.so" --kernel online --pool q4_0 --pool k=f32,v=tq3 \
     --pool f32 "${short[@]}"
 ok "  and the record says so" records '
 assert {r["pool_v"]: r["memory"]["staged"] for r in passed} == {"q4_0": "kv", "tq3": "v", "f32": ""}
 assert all((r["memory"]["staged_bytes"] > 0) == bool(r["memory"]["staged"]) for r in passed)'
 
-expect_exit 0 "K and V apart, one behind a transform" "$KVBENCH" run --set no-witness --workload batched-multi-seq-8x128 --cache seq \
+expect_exit 0 "K and V apart, one behind a transform" "$KVBENCH" run --set no-witness --workload "$TMPDIR/small.jsonl" --cache seq \
     --kernel reference --pool k=a8g64,v=a4g64+had "${short[@]}"
 ok "  with the bits of each" records '
 assert [(r["pool_k"], r["pool_v"], r["error"]["format"]["bits_k"], r["error"]["format"]["bits_v"]) for r in passed] == [
