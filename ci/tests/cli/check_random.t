@@ -5,9 +5,9 @@
 
 random() { "$BUILD/check-random" "$@"; }
 
-ok "each cache" random 60
+ok "each cache" random 40
 for cache in $("$KVBENCH" list caches --format csv | tail -n +2 | cut -d, -f2); do
-    holds "  $cache" "^$cache: 60 histories, seeds 1 to 60: all well"
+    holds "  $cache" "^$cache: 40 histories, seeds 1 to 40: all well"
 done
 
 ok "a history that found what was wrong: states of divided positions, loaded beside themselves" random 1 20002638 seq
