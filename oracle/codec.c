@@ -112,7 +112,7 @@ KVB_WIDE static void elements_take(const float *x, size_t stride, uint32_t n, fl
 /* Integers in the order of floats, -0 below +0. Applied twice, it gives the float's bits back. */
 static inline int32_t order(int32_t bits)
 {
-    return bits ^ (bits >> 31 & INT32_MAX);
+    return bits ^ (bits < 0 ? INT32_MAX : 0);
 }
 
 /* The least and the largest element; -0 is below +0. None is NaN. */
@@ -243,7 +243,7 @@ static fit fit_least(const kvb_codec *codec, const group *g)
 
 #define LOT 64u /* codes that are made, or read, at a time */
 
-static void codes_make(const kvb_codec *codec, const float *x, uint32_t n, fit f, uint32_t *codes);
+KVB_WIDE static void codes_make(const kvb_codec *codec, const float *x, uint32_t n, fit f, uint32_t *codes);
 
 /* Codes by the scale that maps the peak to the first level; then d of least squares, weighted by x^2. */
 static fit fit_iq4_nl(const kvb_codec *codec, const group *g)
