@@ -283,6 +283,27 @@ TEST(each_part_meets_each_value_of_a_setting)
                 }
 }
 
+/* Of a block whose oracle is dear, all combinations have the same values of the axes that an oracle depends on. */
+TEST(dear_oracles_are_shared)
+{
+    enum { N = 24, EACH = 12 };
+    kvb_setting_choice choices[N] = {{0}};
+    kvb_settled list[N];
+    for (uint32_t i = 0; i < N; i++)
+        list[i] = (kvb_settled){.parts = {i / EACH, i % 4, i / 4 % 3, 0},
+                                .block = i / EACH,
+                                .allowed = UINT64_MAX,
+                                .dear = i < EACH,
+                                .choice = choices[i]};
+    assert_int_equal(kvb_settings_cover(list, N), 0);
+    bool differ[2] = {false, false};
+    for (uint32_t i = 0; i < N; i++)
+        for (size_t a = 0; a < KVB_SETTING_AXES; a++)
+            if (kvb_setting_axes[a].traits & KVB_AXIS_TRUTH)
+                differ[i / EACH] |= choices[i][a] != choices[i / EACH * EACH][a];
+    assert_true(!differ[0] && differ[1]);
+}
+
 /* Each word of each axis changes the setting that it names. */
 TEST(settings_are_what_their_words_say)
 {
