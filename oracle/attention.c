@@ -34,12 +34,6 @@ size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
     return KVB_ATTENTION_CELLS * (size_t)visible + KVB_ATTENTION_CHANNELS * (size_t)v_dim;
 }
 
-/* fmax(), inline; a if one of them is NaN. */
-static inline double larger(double a, double b)
-{
-    return a < b ? b : a;
-}
-
 /* A row's scratch: arrays by visible cell, then arrays by channel. */
 enum { LOGITS, WEIGHTS, REACH, SHIFT, SIZES, BY_CELL };
 enum { OUTPUT, MASS, V_MAX, ALONE, BY_A, BY_Q, BY_S, STEPS, STEPS2, LOST, MEAN, BY_CHANNEL };
@@ -58,7 +52,7 @@ static void row_begin(kvb_attention_row *r)
     double sum = 0, largest = 0;
     for (uint32_t d = 0; d < a->k_dim; d++) {
         sum += a->q[d] * a->q[d];
-        largest = larger(largest, fabs(a->q[d]));
+        largest = kvb_larger(largest, fabs(a->q[d]));
     }
     r->q_norm = sqrt(sum);
     r->q_largest = largest;
@@ -130,7 +124,7 @@ static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, c
     for (size_t i = 0; i < t->n; i++) {
         logits[i] *= a->scale;
         logits[i] = a->softcap > 0 ? a->softcap * tanh(logits[i] / a->softcap) : logits[i];
-        r->logit_max = larger(r->logit_max, logits[i]);
+        r->logit_max = kvb_larger(r->logit_max, logits[i]);
     }
     for (size_t i = 0; with_reaches && i < t->n; i++) {
         if (size_norm)
@@ -187,22 +181,22 @@ static double row_sums(kvb_attention_row *r, double sink_weight)
     double least = INFINITY, most = -INFINITY;
     for (uint32_t i = 0; i < a->visible; i++) {
         size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
-        row->a_max = larger(row->a_max, reach[i]);
-        row->q_max = larger(row->q_max, shift[i]);
-        row->s_max = larger(row->s_max, size[i]);
+        row->a_max = kvb_larger(row->a_max, reach[i]);
+        row->q_max = kvb_larger(row->q_max, shift[i]);
+        row->s_max = kvb_larger(row->s_max, size[i]);
         if (weights[i] > row->p_max)
             row->p_max = weights[r->heaviest = i];
         row->a_mean += weights[i] * reach[i];
         row->q_mean += weights[i] * shift[i];
         row->s_mean += weights[i] * size[i];
         least = logits[i] < least ? logits[i] : least;
-        most = larger(most, logits[i]);
+        most = kvb_larger(most, logits[i]);
     }
     row->equal = (a->sink || a->v == a->k) && most - least < LOGITS_ALIKE;
     if (!a->sink)
         return 0;
     double sink_size = fabs((double)*a->sink) + (row->logit_max - (double)*a->sink) / 2;
-    row->s_max = larger(row->s_max, sink_size);
+    row->s_max = kvb_larger(row->s_max, sink_size);
     row->s_mean += sink_weight * sink_size;
     return sink_size;
 }
@@ -257,11 +251,11 @@ static inline double largest_whole(const double *v, const double *sizes, uint32_
     double lanes[LANES] = {0};
     for (uint32_t first = 0; first + LANES <= n; first += LANES)
         for (uint32_t l = 0; l < LANES; l++)
-            lanes[l] = larger(lanes[l], whole_of(v[first + l], sizes[first + l]));
+            lanes[l] = kvb_larger(lanes[l], whole_of(v[first + l], sizes[first + l]));
     for (uint32_t c = n / LANES * LANES; c < n; c++)
-        lanes[0] = larger(lanes[0], whole_of(v[c], sizes[c]));
+        lanes[0] = kvb_larger(lanes[0], whole_of(v[c], sizes[c]));
     for (uint32_t l = 1; l < LANES; l++)
-        lanes[0] = larger(lanes[0], lanes[l]);
+        lanes[0] = kvb_larger(lanes[0], lanes[l]);
     return lanes[0];
 }
 
@@ -382,7 +376,7 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
         for (uint32_t c = 0; c < rows->a.v_dim; c++) {
             rows[i].channels[ALONE][c] = sink_weight * fabs(o[c]);
             rows[i].channels[BY_S][c] = rows[i].channels[ALONE][c] * sink_size[i];
-            rows[i].row->v_largest = larger(rows[i].row->v_largest, rows[i].channels[V_MAX][c]);
+            rows[i].row->v_largest = kvb_larger(rows[i].row->v_largest, rows[i].channels[V_MAX][c]);
         }
     }
     tiles_sum(rows, n, rows->a.step > 0 ? spread_and_step_sums : spread_sums);

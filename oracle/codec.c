@@ -99,8 +99,8 @@ typedef struct kvb_codec_group {
 
 #define F16_LIMIT 65504.0f /* of elements over scales of f16 */
 
-/* x[i * stride] in formats with a limit, which have no code for NaN: NaN becomes 0, and a magnitude beyond the limit, also
- * infinity, becomes the limit. limit 0: unchanged. */
+/* elements[i] = x[i * stride]. Formats with a limit have no codes for NaN and infinity: NaN becomes 0, and a magnitude
+ * beyond the limit becomes the limit. limit 0: unchanged. */
 KVB_WIDE static void elements_take(const float *x, size_t stride, uint32_t n, float limit, float *restrict elements)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -6,6 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The larger number; most, if one of them is NaN. */
+static inline double kvb_larger(double most, double x)
+{
+    return most < x ? x : most;
+}
+
 /* V rows of a tile of cells, for the sums of one query row. */
 typedef struct kvb_tile_rows {
     const double *v, *sizes;                      /* rows and their sizes; v without sizes */

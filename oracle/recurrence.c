@@ -307,7 +307,7 @@ static double norm2_of(const float *x, uint32_t n)
     return norm2;
 }
 
-/* DELTA, before the write: the state decays, write becomes beta (v - k^T S), and lanes get its error. v: n columns. */
+/* DELTA: the state decays, write = beta (v - k^T S), and the lanes take the error of write. v: n columns. */
 static void delta_step(kvb_recurrence *r, const kvb_recurrence_token *t, uint32_t block, const float *v, uint32_t n,
                        double *write)
 {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "oracle/products.h"
 #include "workloads/array.h"
 
 /* A plug-in's own encoding. */
@@ -65,15 +66,10 @@ size_t kvb_storage_scratch(const kvb_storage *store)
     return codec->block * bytes;
 }
 
-/* fmin() and fmax(), inline; b if a is NaN. */
-static inline double smaller(double a, double b)
+/* least, if x is NaN. */
+static inline double smaller(double least, double x)
 {
-    return a < b ? a : b;
-}
-
-static inline double larger(double a, double b)
-{
-    return a > b ? a : b;
+    return x < least ? x : least;
 }
 
 /* The sizes of one block of the transform: from the sizes of its stored elements, and from its row, turned back. */
@@ -83,12 +79,12 @@ static void block_sizes(uint32_t block, bool is_v, const double *row, double *si
     for (uint32_t c = 0; c < block; c++) {
         sum += size[c] * size[c];
         sum_row += row[c] * row[c];
-        largest = larger(row[c] * row[c], largest);
+        largest = kvb_larger(largest, row[c] * row[c]);
     }
     for (uint32_t c = 0; c < block; c++) {
         double groups = 0, stages = 0, square = sum / block;
         for (double n = 2; is_v && n <= block; n *= 2, stages++)
-            groups += smaller(sum_row, row[c] * row[c] + (n - 1) * largest) / n;
+            groups += smaller(row[c] * row[c] + (n - 1) * largest, sum_row) / n;
         if (groups / stages > square) /* false if one is NaN */
             square = groups / stages;
         size[c] = sqrt(square);
@@ -119,11 +115,11 @@ static void centred_sizes(const kvb_storage *store, const double *row, double *s
     for (uint32_t first = 0; first < store->dim; first += group) {
         double least = INFINITY, most = -INFINITY;
         for (uint32_t c = first; c < first + group; c++) {
-            least = smaller(row[c], least);
-            most = larger(row[c], most);
+            least = smaller(least, row[c]);
+            most = kvb_larger(most, row[c]);
         }
         for (uint32_t c = first; c < first + group; c++)
-            size[c] = larger(size[c], fabs(row[c] - (least + most) / 2) + fabs(least + most) / 2);
+            size[c] = kvb_larger(fabs(row[c] - (least + most) / 2) + fabs(least + most) / 2, size[c]);
     }
 }
 

@@ -54,7 +54,7 @@ static inline double kvb_rng_middle(uint32_t bits)
            (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1);
 }
 
-/* Beside the middle: the number above 0 that is exceeded with probability exp(-far). 32 bits give no far above 25. */
+/* Beside the middle: x > 0 with P(N > x) = exp(-far); 32 bits give far < 25. */
 static inline double kvb_rng_tail(double far)
 {
     const double r = sqrt(far) - 1.6;

@@ -222,7 +222,7 @@ static void kernel_ask(void *ctx)
 #define BLAS_DEAR    5.0
 #define ROUNDED_DEAR 3.0
 
-#define TRUTH_DEAR 1e9 /* least work of a history whose oracle takes a second and more */
+#define TRUTH_DEAR 1e9 /* from this work on an oracle takes a second or more */
 
 /* The work in a layer of a group. */
 typedef struct work {
@@ -495,7 +495,7 @@ static uint64_t values_allowed(const part *p, kvb_spot at)
     return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);
 }
 
-/* The work of a history over the caches for which it is least: some make forgotten rows again. */
+/* The work over the cheapest cache: some caches compute forgotten rows again. */
 static double least_work(const part *p, size_t workload)
 {
     const size_t n = p->selection->n_caches;

@@ -283,7 +283,7 @@ TEST(each_part_meets_each_value_of_a_setting)
                 }
 }
 
-/* Of a block whose oracle is dear, all combinations have the same values of the axes that an oracle depends on. */
+/* A block with a dear oracle has one value of each axis that the oracle depends on. */
 TEST(dear_oracles_are_shared)
 {
     enum { N = 24, EACH = 12 };

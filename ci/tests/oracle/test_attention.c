@@ -82,7 +82,7 @@ TEST(two_cells_by_hand)
     NEAR(t[1].steps, 1.2 + 1.2);
 }
 
-/* The errors of weights in steps of several tiles of cells, whose rows fill no whole number of vectors. */
+/* Several tiles of cells; a row is one and a half vectors long. */
 TEST(steps_of_many_cells)
 {
     enum { DIM = 11, CELLS = 500 };
