@@ -68,8 +68,7 @@ static int inputs_release(kvb_pass *p, kvb_made *m)
 static int inputs_compare(kvb_pass *p, kvb_made *m)
 {
     const kvb_group *g = m->spec->group;
-    const float *q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, m->layer, m->fed->tokens, m->fed->n) : NULL;
-    return q && memcmp(p->io.q, q, (size_t)m->fed->n * g->heads * g->k_dim * sizeof *q)
+    return m->q && memcmp(p->io.q, m->q, (size_t)m->fed->n * g->heads * g->k_dim * sizeof *m->q)
                ? kvb_pass_fail(p, KVB_CHECK_INPUTS, "attend() wrote to q")
                : 0;
 }
@@ -413,11 +412,10 @@ static int attend_prepare(kvb_pass *p, kvb_made *m)
 {
     const kvb_attend_spec *spec = m->spec;
     char why[256] = "";
-    /* a witness attends nothing */
-    const float *q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, m->layer, m->fed->tokens, m->fed->n) : NULL;
+    m->q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, m->layer, m->fed) : NULL;
     int error = kvb_traffic_add(p, m);
     if (!error)
-        error = kvb_kernel_io_fill(&p->io, spec->group, m->fed->n, q);
+        error = kvb_kernel_io_fill(&p->io, spec->group, m->fed->n, m->q);
     if (error)
         return error;
     double started = kvb_pass_clock(p);

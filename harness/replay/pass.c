@@ -52,6 +52,9 @@ static int room_ensure(kvb_feeding *f, const kvb_model *m, uint32_t n)
         for (uint32_t g = 0; g < m->n_groups && !error; g++)
             error = kvb_array_reserve(&f->rows[kind], &f->rows_room[kind],
                                       n * kvb_values_floats(&m->groups[g], (kvb_rows)kind), sizeof *f->rows[kind]);
+    for (uint32_t g = 0; g < m->n_groups && !error; g++)
+        error = kvb_array_reserve(&f->angles, &f->angles_room, (size_t)n * m->groups[g].rope.dims, sizeof *f->angles);
+    f->angles_of = NULL;
     return error;
 }
 
@@ -127,8 +130,8 @@ static int layer_scan(kvb_pass *p, kvb_made *made)
 static int layer_run(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
 {
     const bool scans = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer));
-    const float *k = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_K, layer, fed->tokens, fed->n);
-    const float *v = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_V, layer, fed->tokens, fed->n);
+    const float *k = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_K, layer, fed);
+    const float *v = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_V, layer, fed);
     kvb_attend_spec spec;
     kvb_scan_spec states;
     p->place->doing = scans ? "in the cache's fetch_states" : "in the cache's update_and_fetch";
@@ -474,6 +477,7 @@ void kvb_pass_close(kvb_pass *p)
         free(p->feeding.rows[kind]);
     free(p->feeding.position);
     free(p->feeding.positions);
+    free(p->feeding.angles);
     free(p->feeding.offset);
     free(p->feeding.ahead);
     kvb_memory_log_free(&p->holdings.log);

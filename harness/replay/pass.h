@@ -111,7 +111,9 @@ typedef struct kvb_feeding {
     int64_t *ahead;              /* [sequences] offset - position in the current step */
     uint32_t *positions;         /* of the fed tokens */
     float *rows[KVB_ROWS_KINDS]; /* [fed][heads][dim] fed rows that do not lie together, or are turned */
-    size_t positions_room, rows_room[KVB_ROWS_KINDS];
+    float *angles;               /* [fed][rope.dims] by which rope turns the fed rows of the group angles_of */
+    const kvb_group *angles_of;  /* NULL: of none yet */
+    size_t positions_room, rows_room[KVB_ROWS_KINDS], angles_room;
 } kvb_feeding;
 
 typedef struct kvb_pass {
@@ -188,7 +190,7 @@ typedef struct kvb_fed {
 
 /* Rows of the fed tokens in a layer [n][heads][dim]: in place if they lie together; else copied, and turned if they are
  * recorded before rope. NULL: the layer has none. */
-const float *kvb_pass_rows(kvb_pass *pass, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n);
+const float *kvb_pass_rows(kvb_pass *pass, kvb_rows kind, uint32_t layer, const kvb_fed *fed);
 
 /* Adds a group's usage to the sum over all groups. */
 void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);
@@ -208,6 +210,7 @@ typedef struct kvb_made {
     const kvb_fed *fed;
     kvb_step_traffic *traffic;
     const kvb_attend_spec *spec; /* ATTENDS */
+    const float *q;              /* ATTENDS: the harness's own queries; NULL for a witness */
     const kvb_scan_spec *states; /* SCANS */
     kvb_scan_part part;
     /* ATTENDS, while it is judged */

@@ -155,7 +155,7 @@ static int inputs_take(kvb_pass *p, const kvb_made *m, kvb_scan *inputs)
         if (of_conv != conv)
             continue;
         if (i < CONSTANTS)
-            fits = fits && buffer_fill(s, i, kvb_pass_rows(p, (kvb_rows)i, layer, fed->tokens, fed->n),
+            fits = fits && buffer_fill(s, i, kvb_pass_rows(p, (kvb_rows)i, layer, fed),
                                        fed->n * kvb_values_floats(g, (kvb_rows)i), to[i]);
         else if (kvb_constant_shape(g, (kvb_constant)(i - CONSTANTS), shape))
             fits = fits &&

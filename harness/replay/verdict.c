@@ -356,24 +356,31 @@ int kvb_pass_margins(kvb_pass *p, kvb_made *m)
                : 0;
 }
 
-const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
+static void angles_make(kvb_feeding *f, const kvb_group *g, const kvb_fed *fed)
 {
+    for (uint32_t i = 0; i < fed->n; i++)
+        kvb_rope_angles(&g->rope, f->offset[fed->tokens[i]], f->angles + (size_t)i * g->rope.dims);
+    f->angles_of = g;
+}
+
+const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const kvb_fed *fed)
+{
+    const uint64_t *tokens = fed->tokens;
     const kvb_group *g = kvb_model_group(&p->model, layer);
     const size_t row = kvb_values_floats(g, kind);
     const bool turned = p->feeding.offset && kind <= KVB_ROWS_K && g->rope.dims;
     bool together = !turned;
-    float angles[KVB_MODEL_WIDTH];
-    for (uint32_t i = 1; i < n && together; i++)
+    for (uint32_t i = 1; i < fed->n && together; i++)
         together = tokens[i] == tokens[0] + i;
     if (together || !row)
         return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
-    for (uint32_t i = 0; i < n; i++) {
+    if (turned && p->feeding.angles_of != g)
+        angles_make(&p->feeding, g, fed);
+    for (uint32_t i = 0; i < fed->n; i++) {
         float *at = p->feeding.rows[kind] + i * row;
         memcpy(at, kvb_values_rows(p->options->values, kind, layer, tokens[i]), row * sizeof *at);
-        if (turned)
-            kvb_rope_angles(&g->rope, p->feeding.offset[tokens[i]], angles);
         for (size_t head = 0; turned && head < row; head += kvb_rows_dim(g, kind))
-            kvb_rope_turn(&g->rope, angles, at + head);
+            kvb_rope_turn(&g->rope, p->feeding.angles + (size_t)i * g->rope.dims, at + head);
     }
     return p->feeding.rows[kind];
 }
