@@ -83,7 +83,7 @@ void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge)
         return NULL;
     void *block = map_aligned(bytes, KVB_HUGE_PAGE);
     if (block)
-        madvise(block, bytes, huge && !a->small_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* failure is harmless */
+        madvise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* failure is harmless */
     return block;
 }
 

@@ -35,7 +35,6 @@ typedef struct kvb_allocator {
     uint64_t requests;               /* requests for memory so far (frees not counted) */
     uint64_t fail_request;           /* this request (1-based) fails on purpose; 0: none does */
     const kvb_memory_source *source; /* NULL: the C library. Set before the first request, never changed */
-    bool small_pages;                /* no huge pages: filling them with zeros takes time */
 } kvb_allocator;
 
 /*
@@ -47,7 +46,7 @@ KVB_HOST void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size
 
 /*
  * Reserves address space in whole pages, read-write, all zero. The bytes are not counted, the request is. huge: aligned
- * to huge pages, which the system is asked to use (else, and with small_pages, it is asked not to). NULL on failure.
+ * to huge pages, which the system is asked to use (else it is asked not to). NULL on failure.
  */
 KVB_HOST void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge);
 /* Counts `bytes` more of reserved space, which the caller is going to touch. A request, which may fail: false. */
