@@ -28,7 +28,7 @@ INCLUDE  := -I. -isystem $(BLAS_INC)
 # Sanitizers are in the program: what they stand in for must be seen from outside.
 EXPORTS  := $(if $(SANITIZE),,-Wl,--version-script=harness/exports.map)
 LINK     := -pthread -rdynamic $(EXPORTS) $(SANITIZE) $(LDFLAGS)
-LIBS     := -L$(SYSROOT)$(BLAS) -Wl,-rpath,$(BLAS) -lopenblas -ljansson -lz -lhwloc -lpapi -lsde -ldl -lm
+LIBS     := -Wl,-rpath,$(BLAS) -ljansson -lz -lhwloc -lpapi -lsde -ldl -lm
 
 # ---- folders -------------------------------------------------------------------------------------------
 # One archive a folder, listed so that each needs only those after it (the layering of DESIGN.md).

@@ -12,7 +12,7 @@ shift 2
 sysroot=$BUILD/arm/sysroot work=$BUILD/arm/check
 compiler="aarch64-linux-gnu-gcc --sysroot=$sysroot" # also for plug-ins that tests build
 mkdir -p "$work"
-export QEMU_LD_PREFIX=$sysroot OPENBLAS_NUM_THREADS=1 KVB_PROGRESS=0 KVB_TUNING=none KVB_OPENBLAS_NOTE=''
+export QEMU_LD_PREFIX=$sysroot OPENBLAS_NUM_THREADS=1 KVB_PROGRESS=0 KVB_TUNING=none
 export KVB_WORKLOADS=$PWD/workloads/recorded KVB_PLOTS=$PWD/plots
 
 # Rows of 128 channels, which the groups of every format divide; more than a block of 64 cells, and a tail; a fork.

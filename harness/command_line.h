@@ -73,7 +73,6 @@ typedef struct kvb_command {
     size_t knobs_at;           /* offset of the struct with their values */
     size_t words;              /* offset of the kvb_words for words that are no options */
     bool takes_words;          /* the command takes such words, also "--", which separates two lists */
-    bool calls_no_kernel;      /* so that OpenBLAS may keep its own core and threads */
     size_t bytes;              /* of the struct with the options' values */
     const void *usual;         /* such a struct with default values; NULL: all are 0. Knobs have their own defaults. */
     int (*run)(void *options, int argc, char **argv); /* argv[0] is the command's name; returns an exit code */

@@ -3,11 +3,12 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/machine/host.h"
 #include "harness/program.h"
+#include "kernels/blas.h"
 #include "workloads/files.h"
 
 static const kvb_command *const commands[] = {
@@ -40,6 +41,9 @@ static int program(int argc, char **argv)
     setlocale(LC_CTYPE, "C.UTF-8"); /* widths of table cells; numbers stay as in C */
     signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a file size limit are reported as write errors */
     signal(SIGXFSZ, SIG_IGN);
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* else it starts a thread for each core when it is loaded */
+    if (getenv("OPENBLAS_CORETYPE"))
+        kvb_blas_core(KVB_BLAS_KEEP);
     if (argc < 2) {
         help_print(stderr);
         return KVB_EXIT_USAGE;
@@ -53,11 +57,8 @@ static int program(int argc, char **argv)
         return KVB_EXIT_OK;
     }
     for (size_t i = 0; commands[i]; i++)
-        if (!strcmp(argv[1], commands[i]->name)) {
-            if (!commands[i]->calls_no_kernel)
-                kvb_openblas_ensure(argv);
+        if (!strcmp(argv[1], commands[i]->name))
             return kvb_command_call(commands[i], argc - 1, argv + 1);
-        }
     char why[512], known[256] = "";
     for (size_t i = 0; commands[i]; i++)
         kvb_list_add(known, sizeof known, " ", "%s", commands[i]->name);

@@ -13,12 +13,12 @@
  * denominators [rows], decoded K [n_cells][k_dim] and V [n_cells][v_dim] when needed, and for EXPLICIT
  * masks the tile's bit row (uint64_t).
  */
+#include "kernels/blas.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/softmax.h"
 #include "kernels/vector/vector.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -35,28 +35,28 @@
  */
 static pthread_mutex_t one_product = PTHREAD_MUTEX_INITIALIZER;
 
-static bool has_locks(void)
-{
-    return openblas_get_parallel() != OPENBLAS_SEQUENTIAL;
-}
+static const kvb_blas *blas; /* set before the first product */
 
-/* Keeps a threaded OpenBLAS to the thread that calls it. Not while another thread is in a product. */
-static void threads_confine(void)
+/* Keeps a threaded OpenBLAS to the thread that calls it. Not while another thread is in a product. False with why: there
+ * is no OpenBLAS. */
+static bool blas_ready(char *why, size_t why_bytes)
 {
+    blas = kvb_blas_open(why, why_bytes);
     /* Only if needed: setting the number starts a pool of threads again that a fork had ended. */
-    if (openblas_get_num_threads() != 1)
-        openblas_set_num_threads(1);
+    if (blas && blas->threads() != 1)
+        blas->set_threads(1);
+    return blas;
 }
 
 static void product_begin(void)
 {
-    if (!has_locks())
+    if (blas->parallel() == OPENBLAS_SEQUENTIAL)
         pthread_mutex_lock(&one_product);
 }
 
 static void product_end(void)
 {
-    if (!has_locks())
+    if (blas->parallel() == OPENBLAS_SEQUENTIAL)
         pthread_mutex_unlock(&one_product);
 }
 
@@ -134,15 +134,6 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return layout_of(p).end * sizeof(float) * n_threads;
 }
 
-/* Always true. Called before the first attend(), so a threaded OpenBLAS is set to one thread here. */
-static bool available(char *why, size_t why_bytes)
-{
-    (void)why;
-    (void)why_bytes;
-    threads_confine();
-    return true;
-}
-
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
     if (!kvb_readable_supports(p, why, why_bytes))
@@ -204,9 +195,9 @@ static void scores_multiply(const tile *tl, kvb_run run)
         memset(s, 0, (size_t)n * sizeof *s);
     product_begin();
     if (tl->rows == 1)
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, n, dim, 1.0f, k, tl->k.ld, q, 1, 1.0f, s, 1);
+        blas->sgemv(CblasRowMajor, CblasNoTrans, n, dim, 1.0f, k, tl->k.ld, q, 1, 1.0f, s, 1);
     else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)tl->rows, n, dim, 1.0f, q, q_ld, k, tl->k.ld, 0.0f, s,
+        blas->sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)tl->rows, n, dim, 1.0f, q, q_ld, k, tl->k.ld, 0.0f, s,
                     (int)p->n_cells);
     product_end();
 }
@@ -221,9 +212,9 @@ static void sums_multiply(const tile *tl, uint32_t r, uint32_t rows, kvb_run run
 
     product_begin();
     if (rows == 1)
-        cblas_sgemv(CblasRowMajor, CblasTrans, n, dim, 1.0f, v, tl->v.ld, w, 1, 1.0f, o, 1);
+        blas->sgemv(CblasRowMajor, CblasTrans, n, dim, 1.0f, v, tl->v.ld, w, 1, 1.0f, o, 1);
     else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, dim, n, 1.0f, w, (int)p->n_cells, v, tl->v.ld,
+        blas->sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, dim, n, 1.0f, w, (int)p->n_cells, v, tl->v.ld,
                     1.0f, o, dim);
     product_end();
 }
@@ -342,7 +333,8 @@ static int attend(const kvb_attend *args)
 {
     if (!strides_fit(&args->problem, &args->k) || !strides_fit(&args->problem, &args->v))
         return -EINVAL;
-    threads_confine();
+    if (!blas_ready(NULL, 0))
+        return -ENOSYS;
     args->team->run(args->team, part, (void *)(uintptr_t)args);
     return 0;
 }
@@ -351,7 +343,7 @@ const kvb_kernel kvb_kernel_openblas = {
     .name = "openblas",
     .summary = "scores and output as OpenBLAS products over f32 rows",
     .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-    .available = available,
+    .available = blas_ready,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = kvb_softmax_arithmetic, /* how OpenBLAS blocks its sums is not documented: no chain is longer */

@@ -2,7 +2,6 @@
 /* All calls of one kernel. One child chooses them; then each child makes a part of them. */
 #include "harness/calls/calls.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
@@ -19,6 +18,7 @@
 #include "harness/replay/child.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
+#include "kernels/blas.h"
 #include "workloads/files.h"
 #include "workloads/rng.h"
 
@@ -53,7 +53,7 @@ static void call_child_begin(call_place *place)
     kvb_guard_reuse();
     mallopt(M_MMAP_THRESHOLD, HEAP_BLOCK); /* memory stays with the child: page faults took a sixth of its time */
     mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
-    kvb_heap_watch_excuse((const void *)(uintptr_t)openblas_get_corename);
+    kvb_heap_watch_excuse(kvb_blas_inside());
 }
 
 /* Begins the call of this number with a time limit. 0 seconds: the last call has ended. */

@@ -21,6 +21,7 @@
 #include "harness/selection/registry.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"
+#include "kernels/blas.h"
 #include "results/compare.h"
 #include "results/manifest.h"
 #include "workloads/files.h"
@@ -703,6 +704,8 @@ static int compare_run(void *typed, int argc, char **argv)
         return kvb_refuse("--save, --against, --history and two builds to run exclude each other");
     if (duel_is_asked(&o->duel) && o->files.n)
         return kvb_refuse("two builds are run here; no file such as '%s' is read", o->files.at[0]);
+    if (o->duel.knobs.openblas_core)
+        kvb_blas_core(o->duel.knobs.openblas_core);
     if (duel_is_asked(&o->duel))
         return builds_compare(o, command);
     if (o->save && (!o->files.n || o->files.n > KVB_RUNS))

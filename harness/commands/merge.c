@@ -175,5 +175,4 @@ const kvb_command kvb_command_merge = {
     .options = options,
     .words = offsetof(merge, files),
     .takes_words = true,
-    .calls_no_kernel = true,
 };

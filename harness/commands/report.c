@@ -175,7 +175,6 @@ const kvb_command kvb_command_report = {
     .name = "report",
     .summary = "HTML page with plots, from result files",
     .run = report_run,
-    .calls_no_kernel = true,
     .bytes = sizeof(report),
     .usual = &(const report){.output = "report"},
     .synopsis = "F.jsonl... [options]",

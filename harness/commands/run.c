@@ -28,6 +28,7 @@
 #include "harness/size/cache_model.h"
 #include "harness/size/model.h"
 #include "harness/tuning/tuning.h"
+#include "kernels/blas.h"
 #include "kernels/kernels.h"
 #include "results/result.h"
 #include "results/summary.h"
@@ -701,6 +702,8 @@ static int options_check(run *r)
         return kvb_refuse("--require-judged needs a whole run: a shard may hold a witness alone");
     if (r->knobs.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--set cache-state=cold: %s", why);
+    if (r->knobs.openblas_core)
+        kvb_blas_core(r->knobs.openblas_core);
     int code = kvb_cpu_mask_take("run", r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask);
     code = code ? code : model_choose(r);
     code = code ? code : coverage_choose(r);

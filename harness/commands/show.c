@@ -248,5 +248,4 @@ const kvb_command kvb_command_show = {
     .options = options,
     .words = offsetof(show, files),
     .takes_words = true,
-    .calls_no_kernel = true,
 };

@@ -696,7 +696,6 @@ const kvb_command kvb_command_size = {
     .name = "size",
     .summary = "what memory a model needs, by engine, and what fits",
     .run = size_run,
-    .calls_no_kernel = true,
     .bytes = sizeof(size),
     .usual = &(const size){.ask = {.tp = 1, .pp = 1}},
     .synopsis = "MODEL... [options]",

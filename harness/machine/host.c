@@ -2,7 +2,6 @@
 /* Machine and build facts. */
 #include "harness/machine/host.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "harness/program.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
+#include "kernels/blas.h"
 #include "kernels/cpu.h"
 #include "kernels/vector/vector.h"
 #include "workloads/files.h"
@@ -185,89 +185,20 @@ static void arm_model_describe(const char *root, char *model, size_t bytes)
         snprintf(model, bytes, "implementer 0x%x, part %s", implementer, part_text);
 }
 
-/* OpenBLAS cores that use the ISA of each level (good), and the core to choose. */
-static const struct {
-    const char *feature;
-    const char *core;
-    const char *good; /* space-separated */
-} openblas_levels[] = {
-    {"avx512f", "SKYLAKEX", "SkylakeX Cooperlake Sapphirerapids Zen"},
-    {"avx2", "HASWELL", "Haswell Zen SkylakeX Cooperlake Sapphirerapids"},
-};
-
-const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes)
+static void openblas_describe(kvb_manifest *m)
 {
-    note[0] = '\0';
-    for (size_t i = 0; i < sizeof openblas_levels / sizeof *openblas_levels; i++) {
-        if (!word_in(cpu_features, openblas_levels[i].feature))
-            continue;
-        if (word_in(openblas_levels[i].good, core))
-            return NULL;
-        snprintf(note, note_bytes, "OpenBLAS runs as core %s on a CPU with %s; the cure is OPENBLAS_CORETYPE=%s", core,
-                 openblas_levels[i].feature, openblas_levels[i].core);
-        return openblas_levels[i].core;
-    }
-    return NULL;
-}
-
-/* The OpenBLAS core that uses nothing above a level of --cpu-mask; the oldest for x86-64 needs SSE3. Other levels:
- * OpenBLAS' own choice. */
-static const struct {
-    const char *level, *core;
-} masked_cores[] = {{"portable", "PRESCOTT"}, {"avx2", "HASWELL"}, {"avxvnni", "HASWELL"}};
-
-const char *kvb_openblas_masked(const char *level)
-{
-    for (size_t i = 0; level && i < sizeof masked_cores / sizeof *masked_cores; i++)
-        if (!strcmp(masked_cores[i].level, level))
-            return masked_cores[i].core;
-    return NULL;
-}
-
-/* The value of `--name value`, `--name=value` or `--set name=value` among the words, the last one given; NULL: none. */
-static const char *word_value(char **words, const char *name)
-{
-    const char *value = NULL;
-    size_t n = strlen(name);
-    for (; *words; words++)
-        if (!strncmp(*words, name + 2, n - 2) && (*words)[n - 2] == '=')
-            value = *words + n - 1;
-        else if (!strncmp(*words, name, n) && ((*words)[n] == '=' || (!(*words)[n] && words[1])))
-            value = (*words)[n] ? *words + n + 1 : words[1];
-    return value;
-}
-
-#define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: the note on the core, or empty */
-
-void kvb_openblas_ensure(char **argv)
-{
-    char note[KVB_REASON] = "", features[512];
-    const char *core = NULL;
-    if (getenv(RESTARTED))
+    const kvb_blas *blas = kvb_blas_open(m->openblas_note, sizeof m->openblas_note);
+    if (!blas)
         return;
-    const char *asked = word_value(argv, "--openblas-core"), *level = word_value(argv, "--cpu-mask");
-    for (char **word = argv; *word && !level; word++)
-        level = strcmp(*word, "--count") ? NULL : kvb_count_level();
-    features_describe("", features, sizeof features);
-    if (asked && strcmp(asked, "keep")) {
-        snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --set openblas-core", asked);
-        core = asked;
-    } else if (!asked && !getenv("OPENBLAS_CORETYPE") && kvb_openblas_masked(level)) {
-        core = kvb_openblas_masked(level);
-        snprintf(note, sizeof note, "OpenBLAS core %s was chosen for --cpu-mask %s", core, level);
-    } else if (!asked && !getenv("OPENBLAS_CORETYPE")) {
-        core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
-        note[0] = '\0'; /* the restarted program checks whether the core fits now */
-    }
-    const char *threads = getenv("OPENBLAS_NUM_THREADS");
-    if (!core && threads && !strcmp(threads, "1"))
-        return;
-    if (core)
-        setenv("OPENBLAS_CORETYPE", core, 1);
-    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* else it makes a thread for each core when it is loaded */
-    setenv(RESTARTED, note, 1);
-    execv("/proc/self/exe", argv);
-    /* could not restart: go on unchanged */
+    snprintf(m->openblas_version, sizeof m->openblas_version, "%s", blas->config());
+    snprintf(m->openblas_core, sizeof m->openblas_core, "%s", blas->core());
+    m->openblas_threads = (uint32_t)blas->threads();
+    const char *better = kvb_blas_better(m->openblas_core, kvb_cpu());
+    m->openblas_note[0] = '\0';
+    if (better)
+        snprintf(m->openblas_note, sizeof m->openblas_note,
+                 "OpenBLAS runs as core %s at level %s; the cure is OPENBLAS_CORETYPE=%s", m->openblas_core,
+                 kvb_cpu_level_names[kvb_cpu()], better);
 }
 
 void kvb_host_describe(const char *root, kvb_manifest *m)
@@ -288,14 +219,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     m->threads_max = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (!uname(&os))
         snprintf(m->os, sizeof m->os, "%.40s %.60s", os.sysname, os.release);
-    snprintf(m->openblas_version, sizeof m->openblas_version, "%s", openblas_get_config());
-    snprintf(m->openblas_core, sizeof m->openblas_core, "%s", openblas_get_corename());
-    m->openblas_threads = (uint32_t)openblas_get_num_threads();
-    const char *note = getenv(RESTARTED);
-    if (note && *note)
-        snprintf(m->openblas_note, sizeof m->openblas_note, "%s", note);
-    else
-        kvb_openblas_cure(m->openblas_core, m->cpu_features, m->openblas_note, sizeof m->openblas_note);
+    openblas_describe(m);
     conditions_describe(root, &m->host);
     time_t now = time(NULL);
     struct tm utc;

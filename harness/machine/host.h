@@ -22,21 +22,6 @@ bool kvb_is_busy(const kvb_host *host, char *text, size_t bytes);
 /* If the machine is busy, notes so on stderr (kvb_progress_note). */
 void kvb_busy_note(const kvb_host *host);
 
-/*
- * OpenBLAS picks a kernel set ("core") by CPU model and falls back to an old one on models it does not
- * know. If the core in use is older than the CPU's vector ISA, returns the core that fits (for
- * OPENBLAS_CORETYPE) and explains in note; else returns NULL and an empty note.
- */
-const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes);
-
-/* The core for a level of --cpu-mask, which uses nothing above it. NULL: OpenBLAS may choose. */
-const char *kvb_openblas_masked(const char *level);
-
-/* Restarts the program once with OPENBLAS_NUM_THREADS=1, since kernels start no threads of their own, and with
- * OPENBLAS_CORETYPE set to the core that fits (with --cpu-mask in argv: to the core of that level). The user's own choice
- * stays: this variable, or --set openblas-core=NAME ("keep": OpenBLAS chooses). Does nothing where both are so already. */
-void kvb_openblas_ensure(char **argv);
-
 /* --cpu-mask: the highest level of instruction sets (kernels/cpu.h) that kernels and codecs may use. */
 
 #if defined(__aarch64__)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/replay/child.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,6 +26,7 @@
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/replay.h"
 #include "harness/replay/verdict.h"
+#include "kernels/blas.h"
 #include "kernels/kernels.h"
 #include "workloads/files.h"
 
@@ -211,7 +211,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     replay.slots = *s->slots.folder ? s->slots.folder : NULL;
     of_child = s;
     kvb_guard_install(fault_report);
-    kvb_heap_watch_excuse((const void *)(uintptr_t)openblas_get_corename);
+    kvb_heap_watch_excuse(kvb_blas_inside());
     replay.counts = &counts;
     int error =
         options->enter ? options->enter(options->enter_ctx, &replay, s->result.reason, sizeof s->result.reason) : 0;

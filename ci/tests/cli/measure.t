@@ -124,12 +124,20 @@ ok "OpenBLAS as it suits the CPU" env -u OPENBLAS_CORETYPE "${blas[@]}"
 lacks "  needs no cure" 'the cure is'
 if grep -qw avx2 /proc/cpuinfo; then
     ok "an old core that the user wants" env OPENBLAS_CORETYPE=PRESCOTT "${blas[@]}"
-    holds "  is noted, with the cure" '^note: OpenBLAS runs as core Prescott on a CPU with avx[0-9a-z]+; the cure is OPENBLAS_CORETYPE='
+    holds "  is noted, with the cure" '^note: OpenBLAS runs as core Prescott at level avx[0-9a-z]+; the cure is OPENBLAS_CORETYPE='
 fi
 expect_exit 0 "OpenBLAS as it chooses" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
     --pool f32 --kernel openblas --set openblas-core=keep -o "$m"
 expect_exit 0 "OpenBLAS as asked" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
     --pool f32 --kernel openblas --set openblas-core=HASWELL -o "$m"
 holds "  is what was used" '"openblas_core": "Haswell"' "$m"
+for level in portable avx2; do
+    grep -qw avx2 /proc/cpuinfo || break
+    ok "OpenBLAS at level $level" env -u OPENBLAS_CORETYPE "${blas[@]}" --cpu-mask $level -o "$m"
+    holds "  uses no more" "\"openblas_core\": \"$([ $level = avx2 ] && echo Haswell || echo Prescott)\"" "$m"
+done
+mkdir "$TMPDIR/broken" && : >"$TMPDIR/broken/libopenblas.so.0"
+ok "without OpenBLAS" env LD_LIBRARY_PATH="$TMPDIR/broken" "$KVBENCH" list kernels
+holds "  its kernel is unavailable" '^kernel +openblas .* unavailable: no OpenBLAS: .*libopenblas'
 expect_exit 2 "a timeline that cannot be written" "${run[@]}" --set timeline="$TMPDIR/none/t.csv"
 done_testing

@@ -7,7 +7,7 @@
 command -v valgrind >/dev/null || skip_all "not installed: valgrind"
 [ "$sanitized" ] && skip_all "a sanitizer is in the program"
 # As `run --count` starts it (harness/counters/count.c). The heap is the program's own: heap_watch.c.
-export KVB_OPENBLAS_NOTE='' HWLOC_COMPONENTS=-x86
+export HWLOC_COMPONENTS=-x86
 watched() {
     valgrind -q --soname-synonyms=somalloc=NONE --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
         "$KVBENCH" "$@"

@@ -262,22 +262,6 @@ TEST(nothing_to_read_is_no_crash)
     assert_contains(m.host.unknown, "load: No such file");
 }
 
-TEST(old_openblas_cores_are_cured)
-{
-    char note[KVB_REASON];
-    assert_string_equal(kvb_openblas_cure("Prescott", "avx2 avx512f", note, sizeof note), "SKYLAKEX");
-    assert_contains(note, "Prescott");
-    assert_string_equal(kvb_openblas_cure("Haswell", "avx2 avx512f", note, sizeof note), "SKYLAKEX");
-    assert_string_equal(kvb_openblas_cure("Nehalem", "avx avx2", note, sizeof note), "HASWELL");
-    assert_null(kvb_openblas_cure("Haswell", "avx avx2", note, sizeof note));
-    assert_string_equal(note, "");
-    assert_null(kvb_openblas_cure("SkylakeX", "avx2 avx512f", note, sizeof note));
-    assert_string_equal(kvb_openblas_masked("avx2"), "HASWELL");
-    assert_null(kvb_openblas_masked("avx512"));
-    assert_null(kvb_openblas_masked(NULL));
-    assert_null(kvb_openblas_cure("Prescott", "sse4_2", note, sizeof note));
-}
-
 TEST(busy_is_a_load_that_others_make)
 {
     char text[256];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what kernels declare, and what the witness lists. */
+/* Shows: what kernels declare, what the witness lists, and which core of OpenBLAS fits a level. */
 #include "ci/tests/tests.h"
 #include "ci/tests/kernels/fixture.h"
+#include "kernels/blas.h"
 #include "kernels/kernels.h"
 #include "kernels/witness.h"
 
@@ -79,6 +80,20 @@ static void row_check(const struct row *r, const kvb_kernel *kernel)
         fail_msg("%s, row %td: %s '%s', not '%s'", kernel->name, r - declared_rows, takes ? "takes" : "declines", why,
                  r->words ? r->words : "takes");
 }
+
+#if defined(__x86_64__)
+TEST(cores_of_openblas_fit_the_level)
+{
+    assert_string_equal(kvb_blas_better("Prescott", KVB_CPU_AVX512BF16), "SkylakeX");
+    assert_string_equal(kvb_blas_better("Haswell", KVB_CPU_AVX512), "SkylakeX");
+    assert_string_equal(kvb_blas_better("Nehalem", KVB_CPU_AVX2), "Haswell");
+    assert_string_equal(kvb_blas_better("Cooperlake", KVB_CPU_AVXVNNI), "Haswell"); /* --cpu-mask */
+    assert_string_equal(kvb_blas_better("Haswell", KVB_CPU_PORTABLE), "Prescott");
+    assert_null(kvb_blas_better("Cooperlake", KVB_CPU_AMX));
+    assert_null(kvb_blas_better("HASWELL", KVB_CPU_AVX2));
+    assert_null(kvb_blas_better("Sandybridge", KVB_CPU_PORTABLE));
+}
+#endif
 
 TEST(others_are_declined_in_words)
 {
