@@ -58,11 +58,13 @@ typedef struct row {
     size_t why_bytes;
 } row;
 
-static float dot_of(const row *x, const kvb_sum_lanes *l, const double *k)
+KVB_WIDE static float dot_of(const row *x, const kvb_sum_lanes *l, const double *k)
 {
     float lane[KVB_SUM_LANES] = {0};
-    for (uint32_t c = 0; c < x->call->problem.k_dim; c++)
-        lane[c % l->n] = add_product(x->order->fused, lane[c % l->n], x->q[c], (float)k[c]);
+    const uint32_t dim = x->call->problem.k_dim;
+    for (uint32_t first = 0; first < dim; first += l->n)
+        for (uint32_t i = 0, c = first; i < l->n && c < dim; i++, c++)
+            lane[i] = add_product(x->order->fused, lane[i], x->q[c], (float)k[c]);
     return lanes_join(l, lane);
 }
 
@@ -172,7 +174,7 @@ static void weights_add(row *x, uint32_t n, const uint32_t *cells)
         x->now.z += (double)lanes_join(l, lane);
 }
 
-static void values_add(row *x, const kvb_order_tile *tile, const uint32_t *cells, const uint32_t *at)
+KVB_WIDE static void values_add(row *x, const kvb_order_tile *tile, const uint32_t *cells, const uint32_t *at)
 {
     const uint32_t dim = x->call->problem.v_dim, some = tile->v_cells ? tile->v_cells : tile->cells;
     for (uint32_t b = 0; b < tile->cells; b += some) {
@@ -323,30 +325,30 @@ int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exac
 /* ---- scans: one column of a head's state ------------------------------------------------------------------------- */
 
 /* Column c of head h at token t; s [d_k] is changed. */
-static float token_take(const kvb_scan *x, const kvb_scan_order *o, uint32_t t, uint32_t h, uint32_t c, float *s)
+KVB_WIDE static float token_take(const kvb_scan *x, const kvb_scan_order *o, uint32_t t, uint32_t h, uint32_t c,
+                                 float *s)
 {
     const kvb_scan_problem *p = &x->problem;
     const size_t at = (size_t)t * p->heads + h;
+    const uint32_t d_k = p->d_k;
+    const bool each = p->kind == KVB_SCAN_MAMBA1, fused = o->fused, on_v = o->gate_on_v;
     const float *q = kvb_scan_row(x, x->q, t, h), *k = kvb_scan_row(x, x->k, t, h);
     const float v = x->v[at * p->d_v + c];
-    const float gate = p->kind == KVB_SCAN_MAMBA1   ? x->gate[at * p->d_v + c]
-                       : p->kind == KVB_SCAN_MAMBA2 ? x->gate[at]
-                                                    : 1;
-    float decay = p->kind == KVB_SCAN_MAMBA1  ? 0
-                  : p->kind == KVB_SCAN_DELTA ? o->decay(1, x->gate[at])
-                                              : o->decay(gate, x->a[h]);
+    const float gate = each ? x->gate[at * p->d_v + c] : p->kind == KVB_SCAN_MAMBA2 ? x->gate[at] : 1;
+    float decay = each ? 0 : p->kind == KVB_SCAN_DELTA ? o->decay(1, x->gate[at]) : o->decay(gate, x->a[h]);
     float write = v, read = 0, out = 0;
     if (p->kind == KVB_SCAN_DELTA) {
-        for (uint32_t i = 0; i < p->d_k; i++)
-            read = add_product(o->fused, read, k[i], o->decay_last ? s[i] : decay * s[i]);
+        for (uint32_t i = 0; i < d_k; i++)
+            read = add_product(fused, read, k[i], o->decay_last ? s[i] : decay * s[i]);
         write = x->beta[at] * (v - (o->decay_last ? decay * read : read));
     }
-    for (uint32_t i = 0; i < p->d_k; i++) {
-        if (p->kind == KVB_SCAN_MAMBA1)
-            decay = o->decay(gate, x->a[((size_t)h * p->d_k + i) * p->d_v + c]);
-        s[i] = add_product(o->fused, o->gate_on_v ? k[i] * (gate * write) : gate * k[i] * write, decay, s[i]);
-        out = add_product(o->fused, out, q[i], s[i]);
+    for (uint32_t i = 0; i < d_k; i++) {
+        if (each)
+            decay = o->decay(gate, x->a[((size_t)h * d_k + i) * p->d_v + c]);
+        s[i] = add_product(fused, on_v ? k[i] * (gate * write) : gate * k[i] * write, decay, s[i]);
     }
+    for (uint32_t i = 0; i < d_k; i++)
+        out = add_product(fused, out, q[i], s[i]);
     return out;
 }
 
@@ -389,14 +391,14 @@ int kvb_exact_scan(const kvb_scan *x, const kvb_scan_order *order, const void *b
     const uint32_t slots = x->states.slots, d_k = p->d_k;
     double *held = malloc(((size_t)slots * d_k + 1) * sizeof *held); /* [slots][d_k] */
     float *s = malloc(((size_t)d_k + 1) * sizeof *s);
-    int right = held && s ? 1 : -ENOMEM;
-    for (uint32_t slot = 0; slot < slots && right > 0; slot++)
-        for (uint32_t i = 0; i < d_k; i++)
-            held[(size_t)slot * d_k + i] = state_at(x, before, slot, h, i, c);
+    bool *left = calloc((size_t)slots + 1, sizeof *left); /* [slots] a token has left its state there */
+    int right = held && s && left ? 1 : -ENOMEM;
     for (uint32_t t = 0, end; t < p->n_tok && right > 0; t = end) {
         const uint32_t from = kvb_scan_source(x, t), to = x->to[(end = kvb_scan_run_end(x, t)) - 1];
         for (uint32_t i = 0; i < d_k; i++)
-            s[i] = from == KVB_SCAN_ZERO ? 0 : (float)held[(size_t)from * d_k + i];
+            s[i] = from == KVB_SCAN_ZERO ? 0
+                   : left[from]          ? (float)held[(size_t)from * d_k + i]
+                                         : (float)state_at(x, before, from, h, i, c);
         for (uint32_t u = t; u < end && right > 0; u++) {
             const float out =
                 p->kind == KVB_SCAN_CONV ? token_convolve(x, order, u, c, s) : token_take(x, order, u, h, c, s);
@@ -405,11 +407,14 @@ int kvb_exact_scan(const kvb_scan *x, const kvb_scan_order *order, const void *b
         }
         for (uint32_t i = 0; i < d_k && to != KVB_SCAN_NONE; i++)
             held[(size_t)to * d_k + i] = kvb_codec_rounded(p->state_elem, s[i]);
+        if (to != KVB_SCAN_NONE)
+            left[to] = true;
     }
-    for (uint32_t t = 0; t < p->n_tok && right > 0; t++)
-        for (uint32_t i = 0; i < d_k && x->to[t] != KVB_SCAN_NONE && right > 0; i++)
-            right = alike(state_at(x, x->states.base, x->to[t], h, i, c), held[(size_t)x->to[t] * d_k + i],
-                          "the state in slot", x->to[t], h, c, why, why_bytes);
+    for (uint32_t slot = 0; slot < slots && right > 0; slot++)
+        for (uint32_t i = 0; i < d_k && left[slot] && right > 0; i++)
+            right = alike(state_at(x, x->states.base, slot, h, i, c), held[(size_t)slot * d_k + i], "the state in slot",
+                          slot, h, c, why, why_bytes);
+    free(left);
     free(held);
     free(s);
     return right;
