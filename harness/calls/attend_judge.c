@@ -639,10 +639,7 @@ static bool are_finite(const attend_scene *s, size_t set)
 {
     const kvb_problem *p = &s->shape.problem;
     const size_t n = (size_t)(p->n_heads / p->n_kv_heads) * p->v_dim;
-    bool finite = true;
-    for (size_t i = set * n; i < (set + 1) * n; i++)
-        finite &= isfinite(kvb_output_value(p->out_elem, s->call.out, i)) != 0;
-    return finite;
+    return kvb_call_finite(p->out_elem, (const char *)s->call.out + set * n * kvb_elem_bytes(p->out_elem), n) == n;
 }
 
 /* Judges the scene's outputs. A large call is sampled: first and last query, then random ones. */

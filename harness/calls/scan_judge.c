@@ -232,7 +232,7 @@ typedef struct scan_scene {
     scan_shape shape;
     kvb_scan call; /* out is filled with the NaN of kernel_io.h before each run */
     size_t out_bytes, states_bytes;
-    char *before;         /* slots before the call: a state in those that it reads, NaN everywhere else */
+    char *before;         /* slots before the call: those that it reads, NaN behind the state; others are not used */
     int hidden;           /* the byte that fills slots that the call must not read */
     kvb_scan_order order; /* declared */
     /* [slots] */
@@ -449,20 +449,22 @@ static int inputs_make(scan_scene *s, values *v)
     return 0;
 }
 
-/* States in the slots that are read, NaN in all others and behind states. */
+/* States in the slots that are read, and NaN behind states. */
 static int states_fill(scan_scene *s, values *v)
 {
     const kvb_scan_problem *p = &s->call.problem;
-    const size_t n = (size_t)p->heads * p->d_k * p->d_v;
+    const size_t n = (size_t)p->heads * p->d_k * p->d_v, bytes = s->call.states.slot_bytes;
+    const size_t used = n * kvb_elem_bytes(p->state_elem);
     float *state = kvb_arena_take(&s->arena, n, sizeof *state);
     s->before = kvb_arena_take(&s->arena, s->states_bytes, 1);
     if (s->arena.failed)
         return -ENOMEM;
-    memset(s->before, 0xff, s->states_bytes);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++)
         if (s->read[s->place[slot]]) {
+            char *at = s->before + s->place[slot] * bytes;
             normals_fill(v, state, n, size_of(&s->shape));
-            kvb_elems_encode(p->state_elem, s->before + s->place[slot] * s->call.states.slot_bytes, state, n);
+            kvb_elems_encode(p->state_elem, at, state, n);
+            memset(at + used, 0xff, bytes - used);
         }
     return 0;
 }
@@ -547,12 +549,10 @@ static void written_check(kvb_call_trial *x)
     if (left < n)
         kvb_call_wrong(x->verdict, KVB_CHECK_WRITTEN, "out of token %zu, head %zu, channel %zu is left unwritten",
                        row / p->heads, row % p->heads, left % p->d_v);
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(kvb_output_value(p->out_elem, s->call.out, i))) {
-            kvb_call_wrong(x->verdict, KVB_CHECK_FINITE, "out of token %zu, head %zu, channel %zu is not finite",
-                           i / p->d_v / p->heads, i / p->d_v % p->heads, i % p->d_v);
-            return;
-        }
+    const size_t i = kvb_call_finite(p->out_elem, s->call.out, n);
+    if (i < n)
+        kvb_call_wrong(x->verdict, KVB_CHECK_FINITE, "out of token %zu, head %zu, channel %zu is not finite",
+                       i / p->d_v / p->heads, i / p->d_v % p->heads, i % p->d_v);
 }
 
 /* Checks that the slots to write hold finite states, and that no other byte has changed. */
@@ -565,17 +565,15 @@ static void slots_check(kvb_call_trial *x)
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++) {
         const char *at = (const char *)s->call.states.base + slot * bytes, *was = s->before + slot * bytes;
         const size_t kept = s->written[slot] ? used : 0; /* bytes from here on must not have changed */
-        for (size_t i = 0; i < n && s->written[slot]; i++)
-            if (!isfinite(kvb_output_value(p->state_elem, at, i))) {
-                kvb_call_wrong(x->verdict, KVB_CHECK_FINITE,
-                               "the state of slot %u, head %zu, row %zu, channel %zu is not finite", slot,
-                               i / p->d_v / p->d_k, i / p->d_v % p->d_k, i % p->d_v);
-                return;
-            }
-        bool same = !s->read[slot] || !memcmp(at + kept, was + kept, bytes - kept);
-        for (size_t i = kept; i < bytes && !s->read[slot] && same; i++)
-            same = (unsigned char)at[i] == s->hidden;
-        if (!same)
+        const size_t i = s->written[slot] ? kvb_call_finite(p->state_elem, at, n) : n;
+        if (i < n) {
+            kvb_call_wrong(x->verdict, KVB_CHECK_FINITE,
+                           "the state of slot %u, head %zu, row %zu, channel %zu is not finite", slot,
+                           i / p->d_v / p->d_k, i / p->d_v % p->d_k, i % p->d_v);
+            return;
+        }
+        if (s->read[slot] ? memcmp(at + kept, was + kept, bytes - kept) != 0
+                          : !kvb_call_filled(at + kept, bytes - kept, s->hidden))
             kvb_call_wrong(x->verdict, KVB_CHECK_MARGINS, "scan() wrote %s slot %u%s", kept ? "behind" : "to", slot,
                            kept ? "'s state" : ", which no token leaves its state in");
     }

@@ -13,6 +13,7 @@
 #include "harness/machine/team.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
+#include "oracle/oracle.h"
 #include "workloads/rng.h"
 
 void kvb_call_wrong(kvb_call_verdict *v, kvb_check check, const char *format, ...)
@@ -115,11 +116,26 @@ void kvb_call_buffers_free(kvb_call_buffers *b)
     *b = (kvb_call_buffers){.n = 0};
 }
 
-static bool is_whole(const char *from, const char *end)
+bool kvb_call_filled(const void *block, size_t bytes, int byte)
 {
-    while (from < end && *from == (char)CANARY)
-        from++;
-    return from == end;
+    const unsigned char *at = block;
+    return !bytes || (*at == byte && !memcmp(at, at + 1, bytes - 1)); /* each byte equals the one before it */
+}
+
+size_t kvb_call_finite(kvb_elem elem, const void *block, size_t n)
+{
+    const uint32_t most = elem == KVB_F32 ? 0x7f800000 : elem == KVB_F16 ? 0x7c00 : 0x7f80; /* exponent of NaN */
+    const uint32_t *wide = block;
+    const uint16_t *narrow = block;
+    uint32_t any = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < n && elem == KVB_F32; i++)
+        any |= (wide[i] & most) == most;
+    for (size_t i = 0; i < n && elem != KVB_F32; i++)
+        any |= (narrow[i] & most) == most;
+    while (any && isfinite(kvb_output_value(elem, block, at)))
+        at++;
+    return any ? at : n;
 }
 
 /* ---- the checks, one after the other ----------------------------------------------------------------------------- */
@@ -144,7 +160,7 @@ void kvb_trial_run(kvb_call_trial *t)
     if (!kvb_guard_check(where, sizeof where))
         kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "%s", where);
     for (const struct kvb_call_buffer *one = b->of; one < b->of + b->n; one++) {
-        if (!is_whole(one->block, one->at))
+        if (!kvb_call_filled(one->block, (size_t)(one->at - one->block), CANARY))
             kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "write before the start of %s", one->name);
         if (one->use == KVB_CALL_INPUT && memcmp(one->at, one->was, one->bytes))
             kvb_call_wrong(verdict, KVB_CHECK_INPUTS, "%s wrote to %s", function, one->name);

@@ -139,6 +139,10 @@ kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel);
 /* For kinds: runs the call and records failures: its return value, writes outside its outputs or into its inputs, memory
  * that it allocates, and what look() finds. Scratch is filled with 0xff. */
 void kvb_trial_run(kvb_call_trial *trial);
+/* The index of the first of n elements that is not finite; n: all are. */
+size_t kvb_call_finite(kvb_elem elem, const void *block, size_t n);
+/* Do all bytes have this value? */
+bool kvb_call_filled(const void *block, size_t bytes, int byte);
 /* Are repeated outputs the same bits as the judged ones? Records that this way was tried. */
 bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind way, const void *was, const void *now, size_t bytes);
 /* Records the difference of an element. bound: the largest error that a right kernel makes there. */
