@@ -48,36 +48,42 @@ KVB_WIDE static void middles_make(const uint32_t *restrict bits, double factor, 
         to[i] = (float)(factor * kvb_rng_middle(bits[i]));
 }
 
-KVB_WIDE static void tails_make(double *far, uint32_t n)
+KVB_WIDE static void tails_make(const uint32_t *restrict bits, double factor, uint32_t n, double *restrict far)
 {
     for (uint32_t i = 0; i < n; i++)
-        far[i] = kvb_rng_tail(far[i]);
+        far[i] = factor * kvb_rng_signed(bits[i], kvb_rng_tail(far[i]));
+}
+
+/* The bits of n numbers of a key, from number 2 * first on: one draw gives two numbers. */
+KVB_WIDE static void bits_make(uint64_t key, uint64_t first, uint32_t n, uint32_t *bits)
+{
+    for (uint32_t i = 0; i < (n + 1) / 2; i++) {
+        const uint64_t both = kvb_rng_bits(key, first + i);
+        bits[2 * i] = (uint32_t)both;
+        bits[2 * i + 1] = (uint32_t)(both >> 32);
+    }
 }
 
 void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
 {
     enum { LOT = 64 };
-    uint32_t bits[LOT], others[LOT];
+    uint32_t bits[LOT], others[LOT], other_bits[LOT];
     double tails[LOT];
     for (uint32_t first = 0; first < n; first += LOT) {
         const uint32_t lot = n - first < LOT ? n - first : LOT;
         float *to = row + first;
         uint32_t n_others = 0;
-        for (uint32_t c = 0; c < lot; c += 2) { /* one draw gives two numbers */
-            const uint64_t both = kvb_rng_bits(key, (first + c) / 2);
-            bits[c] = (uint32_t)both;
-            bits[c + 1] = (uint32_t)(both >> 32);
-        }
+        bits_make(key, first / 2, lot, bits);
         middles_make(bits, factor, lot, to);
         for (uint32_t c = 0; c < lot; c++) { /* without branches, which no CPU could predict */
             others[n_others] = c;
             n_others += !kvb_rng_is_middle(bits[c]);
         }
         for (uint32_t i = 0; i < n_others; i++)
-            tails[i] = kvb_rng_far(bits[others[i]]);
-        tails_make(tails, n_others);
+            tails[i] = kvb_rng_far(other_bits[i] = bits[others[i]]);
+        tails_make(other_bits, factor, n_others, tails);
         for (uint32_t i = 0; i < n_others; i++)
-            to[others[i]] = (float)(factor * (kvb_rng_unit(bits[others[i]]) < 0.5 ? -tails[i] : tails[i]));
+            to[others[i]] = (float)tails[i];
     }
 }
 
