@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All calls of one kernel. One child chooses them; then each child makes a part of them. */
+/* All calls of one kernel. One child chooses them; then several children make them, each the next that none has begun. */
 #include "harness/calls/calls.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,8 @@ static void point_shrink(const kvb_calls_options *options, const kvb_call_subjec
 /* The chosen calls. */
 typedef struct choice {
     bool made;
-    kvb_point_cover cover; /* its points are these: */
+    atomic_uint_fast64_t begun; /* calls that some part has begun: the next call's number */
+    kvb_point_cover cover;      /* its points are these: */
     kvb_point points[POINTS_MOST];
 } choice;
 
@@ -185,7 +187,7 @@ typedef struct part {
     choice *chosen; /* shared by all parts */
     uint32_t index, of;
     call_place place;
-    uint64_t next; /* number of the next call */
+    bool begun; /* has it begun a call? */
     uint64_t made, silent, exact, again;
     double same[KVB_SAME_KINDS];
     uint64_t wrong; /* wrong calls */
@@ -217,7 +219,7 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
     kvb_call_verdict verdict;
     char why[256];
     t->now = *p;
-    t->next = number + 1;
+    t->begun = true;
     call_child_next(&t->place, number, t->options->seconds);
     const int error = kvb_call_judge(t->subject, p, t->options->seed, teams, &verdict, why, sizeof why);
     if (error == -ENOTSUP) /* nothing can judge this format */
@@ -250,14 +252,6 @@ static bool is_enough(const part *t, uint64_t number)
     return enough;
 }
 
-/* Does call i of n belong to this part? Calls are sorted by cost and dealt out to and fro, so that no part always gets
- * the costlier one. */
-static bool is_own(const part *t, uint64_t i, uint64_t n)
-{
-    const uint64_t turn = (n - 1 - i) / t->of, at = (n - 1 - i) % t->of;
-    return (turn % 2 ? t->of - 1 - at : at) == t->index;
-}
-
 /* Keeps the points that have all values of `least` other than the simplest ones. */
 static void points_keep(kvb_point_cover *cover, const kvb_point *least)
 {
@@ -272,13 +266,18 @@ static void points_keep(kvb_point_cover *cover, const kvb_point *least)
     cover->n = n;
 }
 
-static void random_make(part *t, uint64_t first, kvb_call_teams *teams)
+/* Makes the chosen calls, the cheapest first, then random ones. */
+static void calls_make(part *t, kvb_call_teams *teams)
 {
-    for (uint64_t i = 0; i < t->options->random && !t->error && !is_enough(t, first + i); i++) {
-        uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i);
+    const kvb_point_cover *cover = &t->chosen->cover;
+    const uint64_t all = cover->n + t->options->random;
+    for (uint64_t i; !t->error && (i = atomic_fetch_add(&t->chosen->begun, 1)) < all && !is_enough(t, i);) {
+        uint64_t state = kvb_rng_key(kvb_rng_key(t->options->seed, 11), i - cover->n);
         kvb_point p;
-        if (i % t->of == t->index && first + i >= t->next && kvb_point_draw(t->subject, &state, &p))
-            call_make(t, first + i, &p, teams);
+        if (i < cover->n)
+            call_make(t, i, &cover->points[i], teams);
+        else if (kvb_point_draw(t->subject, &state, &p))
+            call_make(t, i, &p, teams);
     }
 }
 
@@ -316,15 +315,10 @@ static void calls_child_main(void *ctx)
         t->error = kvb_point_parse(t->subject->space, t->options->call, &p, t->why, sizeof t->why);
         if (!t->error && !t->subject->fits(t->subject, &p, t->why, sizeof t->why))
             t->error = -EINVAL;
-        if (!t->error && t->next == 0)
+        if (!t->error && !t->begun)
             call_make(t, 0, &p, &teams);
-    } else {
-        const kvb_point_cover *cover = &t->chosen->cover;
-        for (uint64_t i = 0; i < cover->n && !t->error && !is_enough(t, i); i++)
-            if (is_own(t, i, cover->n) && i >= t->next)
-                call_make(t, i, &cover->points[i], &teams);
-        random_make(t, cover->n, &teams);
-    }
+    } else
+        calls_make(t, &teams);
     call_child_next(&t->place, 0, 0);
     kvb_call_teams_end(&teams);
 }
@@ -343,7 +337,7 @@ static int part_finish(part *t)
     int error = 0;
     kvb_call_verdict died;
     while (!error && !kvb_stopped && call_child_wait(t->pid, t->options->seconds, &t->place, &died)) {
-        if (t->next == 0) { /* in supports(), before the first call */
+        if (!t->begun) { /* in supports(), before the first call */
             kvb_list_add(died.words, sizeof died.words, ", ", "while it was asked which calls it takes");
             t->deaths = PART_DEATHS;
         }
@@ -426,7 +420,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     }
     if (!wrong)
         return;
-    if (!o->as_found && (first->deaths < PART_DEATHS || first->next))
+    if (!o->as_found && (first->deaths < PART_DEATHS || first->begun))
         point_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
     if (o->found)
@@ -438,7 +432,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     snprintf(r->reason, sizeof r->reason, "%.560s: %s", *text ? text : "the simplest call", first->verdict.words);
     if (!o->only_first)
         kvb_list_add(r->reason, sizeof r->reason, "; ", "%" PRIu64 " of %" PRIu64 " calls are wrong%s", wrong,
-                     r->axes.calls, deaths ? ", the rest is left out after three that ended their process" : "");
+                     r->axes.calls, deaths == n ? ", the rest is left out after three that ended their process" : "");
     if (!*text) /* --call needs a word */
         snprintf(text, sizeof text, "%s=%s", s->space->axes[0].name, s->space->axes[0].values[0]);
     if (*o->command)
