@@ -2,6 +2,7 @@
 /* The plain statements: attention and scans in scalar f32. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
@@ -130,9 +131,11 @@ const kvb_kernel kvb_kernel_reference = {
 };
 
 /*
- * scan-reference: plain scalar f32, token by token, written for reading. No column of a head's state needs another one:
- * each is taken through all tokens of the call by itself. Scratch per thread: one column [d_k] f32.
+ * scan-reference: plain f32, token by token, written for reading. No column of a head's state needs another one: a few,
+ * which lie side by side, are taken through all tokens of the call. Scratch per thread: these columns [d_k][COLUMNS], f32.
  */
+
+enum { COLUMNS = 8 };
 
 static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
 {
@@ -149,7 +152,7 @@ static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
 
 static size_t scan_thread_floats(const kvb_scan_problem *p)
 {
-    return ((size_t)p->d_k + 15) / 16 * 16; /* whole cache lines: threads share none */
+    return ((size_t)p->d_k * COLUMNS + 15) / 16 * 16; /* whole cache lines: threads share none */
 }
 
 static size_t scan_scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
@@ -172,103 +175,97 @@ static void scan_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
     };
 }
 
-/* One token: changes column c of head h, and reads it. */
-static float column_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, float *s)
+/* One token: changes n columns of head h, from column c on, and reads them. s: [d_k][COLUMNS]. */
+static void columns_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, uint32_t n, float *s,
+                         float out[COLUMNS])
 {
     const kvb_scan_problem *p = &x->problem;
     const size_t row = (size_t)t * p->heads + h;
     const float *q = kvb_scan_row(x, x->q, t, h), *k = kvb_scan_row(x, x->k, t, h);
-    float v = x->v[row * p->d_v + c], decay = 1, gate = 1, read = 0, out = 0;
+    const bool each = p->kind == KVB_SCAN_MAMBA1;
+    const float all = p->kind == KVB_SCAN_MAMBA2      ? expf(x->gate[row] * x->a[h])
+                      : p->kind == KVB_SCAN_LIGHTNING ? expf(x->a[h])
+                      : p->kind == KVB_SCAN_DELTA     ? expf(x->gate[row])
+                                                      : 1;
+    float v[COLUMNS] = {0}, decay[COLUMNS], gate[COLUMNS], read[COLUMNS] = {0};
 
-    switch (p->kind) {
-    case KVB_SCAN_MAMBA1:
-        gate = x->gate[row * p->d_v + c];
-        break;
-    case KVB_SCAN_MAMBA2:
-        gate = x->gate[row];
-        decay = expf(gate * x->a[h]);
-        break;
-    case KVB_SCAN_LIGHTNING:
-        decay = expf(x->a[h]);
-        break;
-    default: /* KVB_SCAN_DELTA */
-        decay = expf(x->gate[row]);
-        for (uint32_t i = 0; i < p->d_k; i++)
-            read += k[i] * (decay * s[i]);
-        v = x->beta[row] * (v - read);
+    for (uint32_t j = 0; j < COLUMNS; j++) {
+        decay[j] = all;
+        gate[j] = each && j < n ? x->gate[row * p->d_v + c + j] : p->kind == KVB_SCAN_MAMBA2 ? x->gate[row] : 1;
+        v[j] = j < n ? x->v[row * p->d_v + c + j] : 0;
+        out[j] = 0;
     }
-    for (uint32_t i = 0; i < p->d_k; i++) {
-        if (p->kind == KVB_SCAN_MAMBA1)
-            decay = expf(gate * x->a[((size_t)h * p->d_k + i) * p->d_v + c]);
-        s[i] = decay * s[i] + gate * k[i] * v;
-        out += q[i] * s[i];
+    for (uint32_t i = 0; i < p->d_k && p->kind == KVB_SCAN_DELTA; i++)
+        for (uint32_t j = 0; j < COLUMNS; j++)
+            read[j] += k[i] * (decay[j] * s[i * COLUMNS + j]);
+    for (uint32_t j = 0; j < COLUMNS && p->kind == KVB_SCAN_DELTA; j++)
+        v[j] = x->beta[row] * (v[j] - read[j]);
+    for (uint32_t i = 0; i < p->d_k; i++, s += COLUMNS) {
+        for (uint32_t j = 0; j < n && each; j++)
+            decay[j] = expf(gate[j] * x->a[((size_t)h * p->d_k + i) * p->d_v + c + j]);
+        for (uint32_t j = 0; j < COLUMNS; j++) {
+            s[j] = decay[j] * s[j] + gate[j] * k[i] * v[j];
+            out[j] += q[i] * s[j];
+        }
     }
-    return out;
 }
 
-static float channel_convolve(const kvb_scan *x, uint32_t t, uint32_t c, float *s)
+static void channels_convolve(const kvb_scan *x, uint32_t t, uint32_t c, uint32_t n, float *s, float out[COLUMNS])
 {
     const kvb_scan_problem *p = &x->problem;
-    const float v = x->v[(size_t)t * p->d_v + c];
-    float z = x->bias ? x->bias[c] : 0;
+    const float *v = x->v + (size_t)t * p->d_v + c;
 
-    for (uint32_t i = 0; i < p->d_k; i++) {
-        z += x->a[(size_t)i * p->d_v + c] * s[i];
-        s[i] = i + 1 < p->d_k ? s[i + 1] : v;
-    }
-    z += x->a[(size_t)p->d_k * p->d_v + c] * v;
-    return p->silu ? z / (1 + expf(-z)) : z;
+    for (uint32_t j = 0; j < n; j++)
+        out[j] = x->bias ? x->bias[c + j] : 0;
+    for (uint32_t i = 0; i <= p->d_k; i++)
+        for (uint32_t j = 0; j < n; j++)
+            out[j] += x->a[(size_t)i * p->d_v + c + j] * (i < p->d_k ? s[i * COLUMNS + j] : v[j]);
+    for (uint32_t i = 0; i < p->d_k; i++)
+        for (uint32_t j = 0; j < n; j++)
+            s[i * COLUMNS + j] = i + 1 < p->d_k ? s[(i + 1) * COLUMNS + j] : v[j];
+    for (uint32_t j = 0; j < n && p->silu; j++)
+        out[j] = out[j] / (1 + expf(-out[j]));
 }
 
-/* Element i of column c of a state. f32, the usual element, is read and written without a call for each. */
-static float element_read(const kvb_scan *x, const void *state, uint32_t i, uint32_t c)
-{
-    const size_t at = (size_t)i * x->problem.d_v + c;
-    float value;
-    if (x->problem.state_elem == KVB_F32)
-        return ((const float *)state)[at];
-    kvb_elems_decode(x->problem.state_elem, &value, (const char *)state + at * kvb_elem_bytes(x->problem.state_elem),
-                     1);
-    return value;
-}
-
-static void element_write(const kvb_scan *x, void *state, uint32_t i, uint32_t c, float value)
-{
-    const size_t at = (size_t)i * x->problem.d_v + c;
-    if (x->problem.state_elem == KVB_F32)
-        ((float *)state)[at] = value;
-    else
-        kvb_elems_encode(x->problem.state_elem, (char *)state + at * kvb_elem_bytes(x->problem.state_elem), &value, 1);
-}
-
-static void column_scan(const kvb_scan *x, uint32_t h, uint32_t c, float *s)
+static void columns_scan(const kvb_scan *x, uint32_t h, uint32_t c, uint32_t n, float *s)
 {
     const kvb_scan_problem *p = &x->problem;
+    const size_t bytes = kvb_elem_bytes(p->state_elem), row = p->d_v * bytes;
+    float out[COLUMNS];
     for (uint32_t t = 0, end; t < p->n_tok; t = end) {
         const uint32_t slot = kvb_scan_source(x, t);
-        const void *from = slot == KVB_SCAN_ZERO ? NULL : kvb_scan_state(x, slot, h);
+        const char *from = slot == KVB_SCAN_ZERO ? NULL : (const char *)kvb_scan_state(x, slot, h) + c * bytes;
         end = kvb_scan_run_end(x, t);
-        for (uint32_t i = 0; i < p->d_k; i++)
-            s[i] = from ? element_read(x, from, i, c) : 0;
+        memset(s, 0, (size_t)p->d_k * COLUMNS * sizeof *s);
+        for (uint32_t i = 0; i < p->d_k && from; i++)
+            kvb_elems_decode(p->state_elem, s + i * COLUMNS, from + i * row, n);
         for (uint32_t u = t; u < end; u++) {
             const size_t at = ((size_t)u * p->heads + h) * p->d_v + c;
-            float out = p->kind == KVB_SCAN_CONV ? channel_convolve(x, u, c, s) : column_step(x, u, h, c, s);
-            kvb_elems_encode(p->out_elem, (char *)x->out + at * kvb_elem_bytes(p->out_elem), &out, 1);
+            if (p->kind == KVB_SCAN_CONV)
+                channels_convolve(x, u, c, n, s, out);
+            else
+                columns_step(x, u, h, c, n, s, out);
+            kvb_elems_encode(p->out_elem, (char *)x->out + at * kvb_elem_bytes(p->out_elem), out, n);
         }
-        void *to = x->to[end - 1] == KVB_SCAN_NONE ? NULL : kvb_scan_state(x, x->to[end - 1], h);
-        for (uint32_t i = 0; i < p->d_k && to; i++)
-            element_write(x, to, i, c, s[i]);
+        if (x->to[end - 1] == KVB_SCAN_NONE)
+            continue;
+        char *to = (char *)kvb_scan_state(x, x->to[end - 1], h) + c * bytes;
+        for (uint32_t i = 0; i < p->d_k; i++)
+            kvb_elems_encode(p->state_elem, to + i * row, s + i * COLUMNS, n);
     }
 }
 
 static void scan_part(void *ctx, uint32_t i, uint32_t n)
 {
     const kvb_scan *x = ctx;
-    const uint64_t columns = (uint64_t)x->problem.heads * x->problem.d_v;
-    float *column = (float *)x->scratch + i * scan_thread_floats(&x->problem);
+    const uint32_t d_v = x->problem.d_v, each = (d_v + COLUMNS - 1) / COLUMNS;
+    const uint64_t all = (uint64_t)x->problem.heads * each;
+    float *columns = (float *)x->scratch + i * scan_thread_floats(&x->problem);
 
-    for (uint64_t c = columns * i / n; c < columns * (i + 1) / n; c++)
-        column_scan(x, (uint32_t)(c / x->problem.d_v), (uint32_t)(c % x->problem.d_v), column);
+    for (uint64_t at = all * i / n; at < all * (i + 1) / n; at++) {
+        const uint32_t c = (uint32_t)(at % each) * COLUMNS;
+        columns_scan(x, (uint32_t)(at / each), c, d_v - c < COLUMNS ? d_v - c : COLUMNS, columns);
+    }
 }
 
 static int scan(const kvb_scan *args)
