@@ -22,7 +22,7 @@ typedef struct head_rows {
     kvb_stored k, v;  /* by cell; v: empty where V is in K */
     uint64_t *stored; /* bits of cells; NULL: none is stored yet */
     bool all;         /* every row is stored */
-    bool finite;      /* the stored rows */
+    bool finite;      /* the stored rows, of a format that kvb_exact_takes() */
     kvb_opinion_head opinion;
     double *k_norm; /* ||K|| of each cell; NULL: no second opinion yet */
 } head_rows;
@@ -51,8 +51,8 @@ static bool side_put(const kvb_single *s, const float *rows, uint32_t h, const k
     for (uint32_t c = from; c < to; c++)
         s->at[c - from] = rows + ((size_t)c * s->call->problem.n_kv_heads + h) * store->dim;
     kvb_stored_put(side, store, from, s->at, to - from, s->store_scratch);
-    for (size_t i = (size_t)from * side->dim; i < (size_t)to * side->dim; i++)
-        finite &= isfinite(side->rows[i]) != 0;
+    for (uint32_t c = from; c < to; c++)
+        finite &= isfinite(side->sums[c]) != 0; /* of magnitudes: floats do not overflow them */
     return finite;
 }
 
