@@ -72,22 +72,33 @@ static void *input(attend_scene *s, const char *name, size_t bytes)
 typedef struct scene_values {
     uint64_t key;
     const attend_scene *drawn; /* has the same ones; NULL: they are drawn by key */
-    uint32_t different;        /* draws the rows of so many cells, which the next cells repeat; 0: of all cells */
+    uint32_t different;        /* draws the rows of so many cells and queries, which the next ones repeat; 0: of all */
 } scene_values;
 
-/* Draws the rows of one side, [n_cells][kv_heads][dim]. */
-static const float *rows_draw(attend_scene *s, kvb_rows kind, uint32_t dim, const scene_values *values)
+/* Are cells that no query sees filled with NaN? Cells that lie apart are not: bytes between them are filled already. */
+static bool scene_hides(const attend_scene *s)
+{
+    return !s->finite && !s->shape.apart;
+}
+
+/* Draws the rows of one side, [n_cells][kv_heads][dim]. A cell that is hidden repeats the row before it, unless rows of
+ * the format depend on each other. */
+static const float *rows_draw(attend_scene *s, kvb_rows kind, uint32_t dim, const kvb_format *format,
+                              const scene_values *values)
 {
     const kvb_problem *p = &s->shape.problem;
+    const bool all = !scene_hides(s) || format->head_scale || format->residual_cells;
     const kvb_profile *profile = kvb_profile_find(s->shape.values);
     const size_t token = (size_t)p->n_kv_heads * dim;
     const uint32_t most = values->different ? values->different : p->n_cells;
     float *rows = kvb_arena_take(&s->arena, token * p->n_cells, sizeof *rows);
-    for (uint32_t c = 0; rows && c < p->n_cells; c++)
-        if (c < most)
-            kvb_profile_rows(profile, &s->model, values->key, kind, 0, c, c, rows + c * token);
+    for (uint32_t c = 0; rows && c < p->n_cells; c++) {
+        const bool hidden = !all && c && !(s->seen[c / 64] >> c % 64 & 1);
+        if (hidden || c >= most)
+            memcpy(rows + c * token, rows + (c - (hidden ? 1 : most)) * token, token * sizeof *rows);
         else
-            memcpy(rows + c * token, rows + (c - most) * token, token * sizeof *rows);
+            kvb_profile_rows(profile, &s->model, values->key, kind, 0, c, c, rows + c * token);
+    }
     return rows;
 }
 
@@ -98,7 +109,9 @@ static int side_store(attend_scene *s, int side, const scene_values *from, char 
     const kvb_problem *p = &s->shape.problem;
     const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
     const uint32_t dim = side ? p->v_dim : p->k_dim;
-    const float *rows = !from->drawn ? rows_draw(s, kind, dim, from) : side ? from->drawn->rows.v : from->drawn->rows.k;
+    const float *rows = !from->drawn ? rows_draw(s, kind, dim, type->format, from)
+                        : side       ? from->drawn->rows.v
+                                     : from->drawn->rows.k;
     if (!rows)
         return -ENOMEM;
     size_t at[KVB_MODEL_LAYERS] = {0};
@@ -429,9 +442,13 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
         return -ENOMEM;
     if (values->drawn)
         memcpy(q, values->drawn->call.q, rows * p->k_dim * sizeof *q);
+    const size_t token = (size_t)p->n_heads * p->k_dim;
     for (uint32_t t = 0; t < p->n_tok && !values->drawn; t++)
-        kvb_profile_rows(profile, &s->model, values->key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t,
-                         s->ends[t] ? s->ends[t] - 1 : 0, q + (size_t)t * p->n_heads * p->k_dim);
+        if (values->different && t >= values->different)
+            memcpy(q + t * token, q + (t - values->different) * token, token * sizeof *q);
+        else
+            kvb_profile_rows(profile, &s->model, values->key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t,
+                             s->ends[t] ? s->ends[t] - 1 : 0, q + t * token);
     if (sinks)
         kvb_rng_normals(kvb_rng_key(values->key, KVB_ROWS_KINDS), (double)s->shape.sink, p->n_heads, sinks);
     s->call.q = q;
@@ -470,7 +487,11 @@ static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, c
         if (!error)
             kvb_draw_order(&moves, true, pages, s->moved);
     }
-    error = error ? error : side_store(s, 0, values, why, why_bytes);
+    error = error ? error : tables_make(s, &rng);
+    if (!error)
+        error = sight_make(s);
+    if (!error)
+        error = side_store(s, 0, values, why, why_bytes);
     if (!error && !p->v_in_k)
         error = side_store(s, 1, values, why, why_bytes);
     if (!error)
@@ -486,10 +507,6 @@ static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, c
             s->call.v.front = &s->fronts[1];
         }
     }
-    if (!error)
-        error = tables_make(s, &rng);
-    if (!error)
-        error = sight_make(s);
     if (!error)
         error = mask_make(s, &rng);
     return error ? error : buffers_make(s, kernel, team, values);
@@ -874,8 +891,7 @@ static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const k
     x->buffers = &s->buffers;
     x->order = shape.order;
     x->same_bits = p->deterministic;
-    /* rows that lie apart are not poisoned: bytes between them are filled already */
-    x->hides = !s->finite && !shape.apart;
+    x->hides = scene_hides(s);
     x->may_allocate = x->kernel->flags & KVB_KERNEL_FOREIGN;
     x->rows = row_count(s);
     x->row_products = (double)(p->k_dim + p->v_dim) * p->n_cells + 1;
