@@ -8,6 +8,7 @@
 #include "ci/tests/whole/scan_rig.h"
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/calls.h"
+#include "kernels/convert.h"
 #include "kernels/kernels.h"
 
 /*
@@ -303,6 +304,35 @@ TEST(hangs_are_told)
     assert_int_equal(r.status, KVB_STATUS_TIMEOUT);
     assert_contains(r.reason, "no end within");
     assert_contains(r.reason, "the rest is left out after three");
+}
+
+/* The first element that is not finite, at each place; a byte that differs, at each place. */
+TEST(outputs_are_searched)
+{
+    static const float not_finite[] = {NAN, INFINITY, -INFINITY};
+    enum { MANY = 37 };
+    float x[MANY], block[MANY];
+    unsigned char bytes[MANY];
+    for (int i = 0; i < MANY; i++)
+        x[i] = i % 3 ? -65504 : 0;
+    for (kvb_elem elem = KVB_F32; elem <= KVB_BF16; elem++)
+        for (size_t at = 0; at <= MANY; at++)
+            for (int k = 0; k < 3; k++) {
+                const float was = at < MANY ? x[at] : 0;
+                if (at < MANY)
+                    x[at] = not_finite[k];
+                kvb_elems_encode(elem, block, x, MANY);
+                assert_int_equal(kvb_call_finite(elem, block, MANY), at);
+                if (at < MANY)
+                    x[at] = was;
+            }
+    memset(bytes, 0xff, sizeof bytes);
+    assert_true(kvb_call_filled(bytes, MANY, 0xff) && kvb_call_filled(bytes, 0, 1) && !kvb_call_filled(bytes, MANY, 0));
+    for (int i = 0; i < MANY; i++) {
+        bytes[i] = 0;
+        assert_false(kvb_call_filled(bytes, MANY, 0xff));
+        bytes[i] = 0xff;
+    }
 }
 
 /* ---- where zeros are right --------------------------------------------------------------------------------------- */
