@@ -474,6 +474,7 @@ int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_r
         for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
             x->parts[i].same[k] = NAN;
     }
+    kvb_tall_prepare();
     int error = o->call ? 0 : parts_run(x->parts, 1, choice_child_main, why, why_bytes);
     if (!error && (o->call || x->chosen.made))
         error = parts_run(x->parts, n, calls_child_main, why, why_bytes);

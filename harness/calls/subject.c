@@ -344,9 +344,9 @@ int kvb_call_judge(const kvb_call_subject *subject, const kvb_point *point, uint
 /* ---- tall areas: one memory file, mapped again and again over a large reservation. A private mapping keeps writes. */
 
 #define FENCE      ((size_t)256 << 10) /* bytes on either side that fault */
-#define FILE_BYTES ((size_t)16 << 20)  /* a process may have some 65,000 mappings */
+#define FILE_BYTES ((size_t)32 << 20)  /* a process may have some 65,000 mappings */
 
-/* A file of zeros, or of bytes 0xff; or a negative errno. A process makes each once: filling one takes as long as a call. */
+/* A file of zeros, or of bytes 0xff; or a negative errno. A process makes each once: filling one takes longer than a call. */
 static int filled_file(bool zeros)
 {
     static int files[2] = {-1, -1};
@@ -366,6 +366,12 @@ static int filled_file(bool zeros)
         memset(bytes, 0xff, FILE_BYTES);
     munmap(bytes, FILE_BYTES);
     return files[zeros] = made;
+}
+
+void kvb_tall_prepare(void)
+{
+    filled_file(false);
+    filled_file(true);
 }
 
 int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, bool zeros)

@@ -175,6 +175,8 @@ typedef struct kvb_tall {
  */
 int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, bool zeros);
 void kvb_tall_close(kvb_tall *tall); /* {0}: does nothing */
+/* Makes the files now, for all children that will open areas. An error comes again when an area is opened. */
+void kvb_tall_prepare(void);
 
 /* Address of a row, to read or write. */
 static inline void *kvb_tall_row(const kvb_tall *tall, uint32_t h, uint32_t c)
