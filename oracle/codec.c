@@ -49,7 +49,6 @@ static inline float float_of(uint32_t bits)
     return x;
 }
 
-/* This and the next have no branches, so that loops of them are compiled to vectors. */
 static inline uint32_t float_code(const layout *l, float x)
 {
     const uint32_t bits = bits_of(x), payload = bits & 0x7fffff, sign = bits >> 31 << (l->bits - 1);
@@ -65,13 +64,15 @@ static inline uint32_t float_code(const layout *l, float x)
     return sign | (exponent == 128 ? special : code < most ? code : most);
 }
 
+/* Without branches, so that loops of it are compiled to vectors. */
 static inline double float_value(const layout *l, uint32_t code)
 {
-    const double sign = code >> (l->bits - 1) & 1 ? -1.0 : 1.0;
-    const uint32_t magnitude = code & ((1u << (l->bits - 1)) - 1), field = magnitude >> l->man, one = 1u << l->man;
-    const int count = (int)((magnitude & (one - 1)) | (field ? one : 0));
-    const double value = sign * count * kvb_power_of_two((int)(field ? field : 1) - 1 + l->min_exp - l->man);
-    return magnitude <= l->finite ? value : magnitude == l->inf ? sign * INFINITY : NAN;
+    const double sign = 1.0 - 2.0 * (code >> (l->bits - 1) & 1);
+    const uint32_t magnitude = code & ((1u << (l->bits - 1)) - 1), field = magnitude >> l->man, normal = field > 0;
+    const int count = (int)((magnitude & ((1u << l->man) - 1)) | normal << l->man),
+              exponent = (int)(field + 1 - normal);
+    const double beyond = magnitude <= l->finite ? 0 : magnitude == l->inf ? (double)INFINITY : (double)NAN;
+    return sign * (count * kvb_power_of_two(exponent - 1 + l->min_exp - l->man) + beyond);
 }
 
 uint16_t kvb_codec_code(kvb_elem elem, float x)
@@ -86,6 +87,36 @@ double kvb_codec_value(kvb_elem elem, uint32_t code)
     if (elem == KVB_E8M0)
         return code == 255 ? NAN : kvb_power_of_two((int)code - 127);
     return float_value(&layouts[elem], code);
+}
+
+KVB_WIDE static void halves_value(const layout *of, const uint16_t *restrict codes, uint32_t n, double *restrict values)
+{
+    const layout l = *of;
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = float_value(&l, codes[i]);
+}
+
+/* The nearest multiple of the spacing there; beyond the largest number infinity. */
+KVB_WIDE static void row_round(const layout *of, float *row, uint32_t n)
+{
+    const layout l = *of;
+    const double most = float_value(of, l.finite);
+    for (uint32_t i = 0; i < n; i++) {
+        const int exponent = (int)(bits_of(row[i]) >> 23 & 0xff) - 127, e = exponent < l.min_exp ? l.min_exp : exponent;
+        const double size = rint(fabs((double)row[i]) * kvb_power_of_two(l.man - e)) * kvb_power_of_two(e - l.man);
+        const float beyond = size > most ? INFINITY : 0;
+        row[i] = copysignf((float)size + beyond, row[i]);
+    }
+}
+
+void kvb_codec_values(kvb_elem elem, const uint16_t *codes, uint32_t n, double *values)
+{
+    halves_value(&layouts[elem], codes, n, values);
+}
+
+void kvb_codec_round(kvb_elem elem, float *row, uint32_t n)
+{
+    row_round(&layouts[elem], row, n);
 }
 
 /* ---- the elements of a group ------------------------------------------------------------------------------ */
@@ -399,6 +430,7 @@ KVB_WIDE static void codes_value(const kvb_codec *codec, const uint32_t *restric
                                  double *restrict values)
 {
     const int middle = codec->elem == KVB_Q5_0 ? 16 : codec->elem == KVB_Q4_0 ? 8 : 0;
+    const layout l = layouts[codec->elem < sizeof layouts / sizeof *layouts ? codec->elem : 0];
     switch (codec->elem) {
     case KVB_F32:
         for (uint32_t i = 0; i < n; i++)
@@ -429,7 +461,7 @@ KVB_WIDE static void codes_value(const kvb_codec *codec, const uint32_t *restric
         break;
     default:
         for (uint32_t i = 0; i < n; i++)
-            values[i] = float_value(&layouts[codec->elem], codes[i]);
+            values[i] = float_value(&l, codes[i]);
     }
 }
 
@@ -441,6 +473,12 @@ static void bits_write(unsigned char *stream, uint32_t bits, size_t first, const
     uint32_t have = first * bits % 8;
     uint64_t wait = 0;
     stream += first * bits / 8;
+    for (uint32_t i = 0; bits == 8 && i < n; i++)
+        stream[i] = (unsigned char)codes[i];
+    for (uint32_t i = 0; bits == 16 && i < n; i++)
+        stream[2 * i] = (unsigned char)codes[i], stream[2 * i + 1] = (unsigned char)(codes[i] >> 8);
+    if (bits == 8 || bits == 16)
+        return;
     for (uint32_t i = 0; i < n; i++) {
         wait |= (uint64_t)codes[i] << have;
         for (have += bits; have >= 8; have -= 8, wait >>= 8)
@@ -454,6 +492,12 @@ static void bits_read(const unsigned char *stream, uint32_t bits, size_t first, 
 {
     uint32_t have = 8 - first * bits % 8;
     stream += first * bits / 8;
+    for (uint32_t i = 0; bits == 8 && i < n; i++)
+        codes[i] = stream[i];
+    for (uint32_t i = 0; bits == 16 && i < n; i++)
+        codes[i] = stream[2 * i] | (uint32_t)stream[2 * i + 1] << 8;
+    if (bits == 8 || bits == 16)
+        return;
     uint64_t wait = n ? *stream++ >> (8 - have) : 0;
     for (uint32_t i = 0; i < n; i++) {
         for (; have < bits; have += 8)
@@ -552,6 +596,17 @@ static void codes_read(const kvb_codec *codec, const unsigned char *row, uint32_
 
 /* ---- rows ------------------------------------------------------------------------------------------------ */
 
+/* Elements and their sizes from the values of codes. adds: a product of -0 becomes 0. */
+KVB_WIDE static void elements_put(const double *restrict values, uint32_t n, double scale, double head, double zero,
+                                  bool adds, double *restrict row, double *restrict size)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const double product = values[i] * scale * head;
+        row[i] = adds ? product + zero : product;
+        size[i] = fabs(product) + fabs(zero);
+    }
+}
+
 void kvb_codec_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                       unsigned char *const part[KVB_PARTS])
 {
@@ -585,7 +640,7 @@ void kvb_codec_encode(const kvb_codec *codec, const float *rows, uint32_t n, uin
 void kvb_codec_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
                       float head_scale, double *row, double *size)
 {
-    const bool adds = codec->zeros || kvb_elem_is_block(codec->elem); /* then a product of -0 becomes 0 */
+    const bool adds = codec->zeros || kvb_elem_is_block(codec->elem);
     const double head = codec->head_scale ? (double)head_scale : 1;
     const uint32_t groups = groups_of(codec, dim), each = groups ? dim / groups : dim;
     for (uint32_t g = 0, c = 0, some; c < dim; g++) {
@@ -597,11 +652,7 @@ void kvb_codec_decode(const kvb_codec *codec, const unsigned char *const part[KV
             some = end - c < LOT ? end - c : LOT;
             codes_read(codec, part[KVB_CODES], c, codes, some);
             codes_value(codec, codes, some, values);
-            for (uint32_t i = 0; i < some; i++) {
-                const double product = values[i] * scale * head;
-                row[c + i] = adds ? product + zero : product;
-                size[c + i] = fabs(product) + fabs(zero);
-            }
+            elements_put(values, some, scale, head, zero, adds, row + c, size + c);
         }
     }
 }

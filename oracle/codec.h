@@ -55,6 +55,9 @@ float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t
 uint16_t kvb_codec_code(kvb_elem elem, float x);
 /* The value of a code of these types, or of f32. */
 double kvb_codec_value(kvb_elem elem, uint32_t code);
+/* The values of n codes of f16 or bf16; n elements of a row as numbers of such a type. */
+void kvb_codec_values(kvb_elem elem, const uint16_t *codes, uint32_t n, double *values);
+void kvb_codec_round(kvb_elem elem, float *row, uint32_t n);
 
 /* x as a number of that type. */
 static inline double kvb_codec_rounded(kvb_elem elem, float x)

@@ -660,8 +660,10 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     judged r = {.row = &f->truth->rows[number], .half = coarsest / 2 * actual->row.p_max * actual->row.v_largest};
     r.unit = &f->truth->units[r.row->unit];
     double norm2 = 0, step = fmax(2 * kvb_unit_roundoff(weights->rounding), weights->step);
+    double got[KVB_MODEL_WIDTH];
+    kvb_output_values(out_elem, out, 0, r.unit->dim, got);
     for (uint32_t c = 0; c < r.unit->dim; c++) {
-        double e = (kvb_output_value(out_elem, out, c) - actual->terms[c].o) * r.unit->inverse[c];
+        double e = (got[c] - actual->terms[c].o) * r.unit->inverse[c];
         f->e[c] = (float)e;
         norm2 += e * e;
         r.channels += r.unit->inverse[c] > 0;

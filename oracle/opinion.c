@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle/codec.h"
 #include "oracle/sample.h"
 
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
@@ -66,15 +65,11 @@ static kvb_bound_term term_of(const kvb_bound_row *row, double o, double v_top)
 /* Is each element within `bound`, the least bound of all elements? */
 static bool is_near(kvb_elem elem, const void *out, const double *o, uint32_t n, double bound)
 {
-    const float *wide = out;
-    const uint16_t *narrow = out;
+    double got[KVB_MODEL_WIDTH];
     uint32_t far = 0;
-    if (elem == KVB_F32)
-        for (uint32_t c = 0; c < n; c++)
-            far += !(fabs((double)wide[c] - o[c]) <= bound);
-    else
-        for (uint32_t c = 0; c < n; c++)
-            far += !(fabs(kvb_codec_value(elem, narrow[c]) - o[c]) <= bound);
+    kvb_output_values(elem, out, 0, n, got);
+    for (uint32_t c = 0; c < n; c++)
+        far += !(fabs(got[c] - o[c]) <= bound);
     return far == 0;
 }
 

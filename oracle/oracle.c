@@ -35,6 +35,16 @@ double kvb_output_value(kvb_elem elem, const void *out, size_t i)
     return kvb_codec_value(elem, bits);
 }
 
+void kvb_output_values(kvb_elem elem, const void *out, size_t first, uint32_t n, double *values)
+{
+    const float *wide = out;
+    const uint16_t *narrow = out;
+    if (elem != KVB_F32)
+        kvb_codec_values(elem, narrow + first, n, values);
+    for (uint32_t i = 0; elem == KVB_F32 && i < n; i++)
+        values[i] = (double)wide[first + i];
+}
+
 /* From this magnitude on a value rounds to infinity. */
 static double overflow_begin(kvb_elem elem)
 {
@@ -75,16 +85,15 @@ static bool is_of_call(const kvb_diff_place *place, const kvb_diff_place *e)
 /* Takes one element into account. */
 static void element_take(kvb_diff *diff, double rho, const kvb_diff_place *e)
 {
-    const kvb_diff_place here = *e;
     bool fails = rho > 1, begins = !is_of_call(&diff->first, e);
     if (rho > diff->rho || diff->elements == 0) {
         diff->rho = rho;
-        diff->worst = here;
+        diff->worst = *e;
     }
     if (!diff->any_failed && begins) /* the call of `first` is counted from its begin on */
         diff->first_elements = 0;
     if (!diff->any_failed && (begins || fails))
-        diff->first = here;
+        diff->first = *e;
     diff->any_failed |= fails;
     if (diff->again)
         return;
@@ -100,6 +109,8 @@ static void element_take(kvb_diff *diff, double rho, const kvb_diff_place *e)
         diff->first_queries[e->query / 64] |= UINT64_C(1) << e->query % 64;
 }
 
+#define LOT 64u /* outputs that are decoded together */
+
 void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb_arithmetic *arithmetic, double scale,
                   double softcap, kvb_elem out_elem, const void *out, const float *lse)
 {
@@ -110,14 +121,16 @@ void kvb_diff_row(kvb_diff *diff, const kvb_expect *e, uint32_t v_dim, const kvb
 
     uint32_t passing = empty ? 0 : KVB_CLAIM_OTHERS;
     kvb_diff_place place = {.event = e->event, .layer = e->layer, .query = e->query, .head = e->head};
+    double gots[LOT];
     for (uint32_t c = 0; c < v_dim; c++) {
         const kvb_bound_term *term = &e->terms[c];
-        double got = kvb_output_value(out_elem, out, c);
+        if (c % LOT == 0)
+            kvb_output_values(out_elem, out, c, v_dim - c < LOT ? v_dim - c : LOT, gots);
         double bound = empty ? 0 : kvb_bound_channel(&statistical, term);
-        double error = error_between(got, term->o, bound, out_elem, &diff->not_finite);
+        double error = error_between(gots[c % LOT], term->o, bound, out_elem, &diff->not_finite);
         double rho = ratio(error, bound);
         passing = kvb_claim_passing(passing, term, bound);
-        place.channel = c, place.got = got, place.want = term->o, place.bound = bound;
+        place.channel = c, place.got = gots[c % LOT], place.want = term->o, place.bound = bound;
         element_take(diff, rho, &place);
         if (rho > diff->rho_worst) /* the worst bound is the wider */
             diff->rho_worst = fmax(diff->rho_worst, ratio(error, empty ? 0 : kvb_bound_channel(&worst, term)));

@@ -133,8 +133,9 @@ typedef struct kvb_diff {
     uint64_t first_heads[KVB_MODEL_WIDTH / 64], first_queries[KVB_DIFF_QUERIES / 64]; /* bits */
 } kvb_diff;
 
-/* Element i of outputs of that type. */
+/* Element i of outputs of that type; n elements from `first` on. */
 double kvb_output_value(kvb_elem elem, const void *out, size_t i);
+void kvb_output_values(kvb_elem elem, const void *out, size_t first, uint32_t n, double *values);
 
 /* Compare one row: out [v_dim] of out_elem, lse NULL when not asked for. */
 void kvb_diff_row(kvb_diff *diff, const kvb_expect *expect, uint32_t v_dim, const kvb_arithmetic *arithmetic,

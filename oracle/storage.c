@@ -105,8 +105,8 @@ void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned)
 {
     memcpy(turned, row, store->dim * sizeof *row);
     kvb_codec_rotate(store->format->transform, store->dim, turned);
-    for (uint32_t c = 0; store->codec->block > 1 && c < store->dim; c++)
-        turned[c] = (float)kvb_codec_rounded(KVB_F16, turned[c]);
+    if (store->codec->block > 1)
+        kvb_codec_round(KVB_F16, turned, store->dim);
 }
 
 static void centred_sizes(const kvb_storage *store, const double *row, double *size)

@@ -131,6 +131,25 @@ TEST(neighbours_round_to_nearest_even)
         }
 }
 
+/* In a row, every number rounds and every code decodes as it does alone. Each code stands for the upper bits of a float. */
+TEST(rows_of_halves_are_like_their_elements)
+{
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t h = 0; h < 65536; h++) {
+            const kvb_elem elem = halves[i].elem;
+            const uint16_t code = (uint16_t)h;
+            float row[] = {float_of(h << 16 | h * 40503u >> 16), (float)kvb_codec_value(elem, h), 65519.996f, -65520};
+            double value, want[4];
+            for (size_t c = 0; c < 4; c++)
+                want[c] = kvb_codec_rounded(elem, row[c]);
+            kvb_codec_values(elem, &code, 1, &value);
+            kvb_codec_round(elem, row, 4);
+            assert_same(value, kvb_codec_value(elem, h), h);
+            for (size_t c = 0; c < 4; c++)
+                assert_same((double)row[c], want[c], h);
+        }
+}
+
 TEST(extremes)
 {
     for (size_t i = 0; i < 2; i++) {
