@@ -295,20 +295,14 @@ static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
             sums(&rows[r], &t);
 }
 
-/* The mean of V over all visible cells, which is the same for all rows that see the same. */
-KVB_WIDE static void mean_make(const kvb_attention *a, double *restrict mean)
+static void mean_sums(const kvb_attention_row *r, const tile *t)
 {
-    const uint32_t dim = a->v_dim;
-    uint32_t i = 0;
-    memset(mean, 0, dim * sizeof *mean);
-    for (size_t r = 0; r < a->n_runs; r++)
-        for (uint32_t t = a->runs[r].begin; t < a->runs[r].end; t++, i++) {
-            const double *restrict v = a->v + (size_t)(a->v_gathered ? i : t) * a->v_row;
-            for (uint32_t c = 0; c < dim; c++)
-                mean[c] += v[c];
-        }
-    for (uint32_t c = 0; c < dim; c++)
-        mean[c] /= a->visible;
+    double ones[TILE_CELLS];
+    kvb_tile_rows rows = rows_of(r, t);
+    for (size_t i = 0; i < t->n; i++)
+        ones[i] = 1;
+    rows.weights = ones;
+    r->products->output_sums(&rows, r->a.v_dim, r->channels[MEAN]);
 }
 
 /* V of visible cell i. */
@@ -380,12 +374,15 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n)
         }
     }
     tiles_sum(rows, n, rows->a.step > 0 ? spread_and_step_sums : spread_sums);
-    if (rows->a.visible)
-        mean_make(&rows->a, rows->channels[MEAN]);
+    double *mean = rows->channels[MEAN]; /* of V over all visible cells: the same for all rows */
+    memset(mean, 0, rows->a.v_dim * sizeof *mean);
+    tiles_sum(rows, 1, mean_sums);
+    for (uint32_t c = 0; c < rows->a.v_dim; c++)
+        mean[c] /= rows->a.visible;
     for (uint32_t i = 0; i < n; i++) {
         terms_fill(&rows[i]);
         if (rows->a.visible)
-            others_fill(&rows[i], rows->channels[MEAN]);
+            others_fill(&rows[i], mean);
     }
 }
 

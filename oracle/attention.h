@@ -47,7 +47,9 @@ size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
 #define KVB_ATTENTION_CHANNELS 11u /* the same by channel */
 typedef struct kvb_attention_row {
     kvb_attention a;
-    double *scratch; /* kvb_attention_scratch(). The first `visible` doubles become the logits, the next the weights */
+    /* kvb_attention_scratch(). The first `visible` doubles become the logits, the next the weights; the next are free once
+     * the row is solved. */
+    double *scratch;
     kvb_bound_row *row;    /* sums of the whole row */
     double *lse;           /* -infinity when nothing is seen and there is no sink */
     kvb_bound_term *terms; /* [v_dim] filled by solve */

@@ -298,10 +298,11 @@ static inline int64_t floor_of(double x)
 static double pairs_alike(const kvb_filter_row *row, const double *logits, const double *weights, double lse,
                           double step)
 {
+    const double steps = 1 / step; /* a power of two */
     double pairs = 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < row->visible; i++) {
-        const uint32_t place = (uint32_t)floor_of(clamped(logits[i] - lse, 1e9) / step);
+        const uint32_t place = (uint32_t)floor_of(clamped(logits[i] - lse, 1e9) * steps);
         double *here = place_at(place);
         const double beside = *place_at(place - 1) + *place_at(place + 1);
         pairs += 2 * weights[i] * (*here + beside);
@@ -315,8 +316,8 @@ static double pairs_alike(const kvb_filter_row *row, const double *logits, const
 }
 
 /* row->slope += the sum over the cells of p (slope - mean) v. */
-KVB_WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *logits,
-                                double softcap, double mean)
+KVB_WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *slopes,
+                                double mean)
 {
     const uint32_t dim = unit->dim;
     float *restrict slope = row->slope;
@@ -324,14 +325,14 @@ KVB_WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit
     for (size_t n = 0; n < row->n_runs; n++)
         for (uint32_t token = row->runs[n].begin; token < row->runs[n].end; token++, i++) {
             const float *restrict v = unit->v + (size_t)token * dim;
-            const float by = row->p[i] * (float)(slope_of(logits[i], softcap) - mean);
+            const float by = row->p[i] * (float)(slopes[i] - mean);
             for (uint32_t c = 0; c < dim; c++)
                 slope[c] += by * v[c];
         }
 }
 
 void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a, const double *logits,
-                          const double *weights, double lse, const kvb_bound_term *terms)
+                          const double *weights, double lse, const kvb_bound_term *terms, double *slopes)
 {
     if (!t || t->number[r] == UINT32_MAX)
         return;
@@ -343,7 +344,7 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
         weight += p;
         apart += p * p;
         row->p[i] = (float)p;
-        const double slope = slope_of(logits[i], a->softcap);
+        const double slope = slopes[i] = slope_of(logits[i], a->softcap);
         mean += p * slope;
         square += p * slope * slope;
     }
@@ -355,7 +356,7 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
     row->spread = sqrt(fmax(0, square - mean * mean));
     for (uint32_t c = 0; c < unit->dim; c++)
         row->o[c] = (float)(terms[c].o * unit->inverse[c]);
-    slopes_add(row, unit, logits, a->softcap, mean);
+    slopes_add(row, unit, slopes, mean);
 }
 
 #define CLIP         2.0f

@@ -138,9 +138,10 @@ void kvb_filter_truth_free(kvb_filter_truth *truth);
 /* Takes the stored V rows of a KV head of a layer, before its rows are solved. v: by token identity, rows of v_row
  * elements. */
 void kvb_filter_truth_v(kvb_filter_truth *truth, uint32_t layer, uint32_t kv_head, const double *v, uint32_t v_row);
-/* Takes row r of the oracle, solved: logits and weights [visible]. Rows may be taken by several threads at once. */
+/* Takes row r of the oracle, solved: logits and weights [visible]; slopes [visible] is room. Rows may be taken by several
+ * threads at once. */
 void kvb_filter_truth_row(kvb_filter_truth *truth, size_t r, const kvb_attention *a, const double *logits,
-                          const double *weights, double lse, const kvb_bound_term *terms);
+                          const double *weights, double lse, const kvb_bound_term *terms, double *slopes);
 
 #define KVB_FILTER_LIMIT 8.5 /* a larger z fails */
 

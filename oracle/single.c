@@ -394,7 +394,7 @@ static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, cons
         f->expect[i] = expect[i];
         f->expect[i].head += f->now->kv_head * p->n_heads;
         kvb_filter_truth_row(&f->truth, i, &rows[i].a, rows[i].scratch, rows[i].scratch + rows[i].a.visible,
-                             expect[i].lse, expect[i].terms);
+                             expect[i].lse, expect[i].terms, rows[i].scratch + 2 * (size_t)rows[i].a.visible);
     }
     for (uint32_t i = 0; i < n; i++) {
         const float *lse;

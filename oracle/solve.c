@@ -290,7 +290,8 @@ static void rows_solve_set(work *w, const size_t *numbers, uint32_t n, const wor
     kvb_attention_solve_rows(rows, n);
     for (uint32_t i = 0; i < n; i++)
         kvb_filter_truth_row(w->oracle->filter, numbers[i], &rows[i].a, rows[i].scratch,
-                             rows[i].scratch + rows[i].a.visible, *rows[i].lse, rows[i].terms);
+                             rows[i].scratch + rows[i].a.visible, *rows[i].lse, rows[i].terms,
+                             rows[i].scratch + 2 * (size_t)rows[i].a.visible);
     for (uint32_t i = 0; i < n && !w->lossless; i++) {
         costs[i] = &w->format_rows[numbers[i]];
         originals[i] = rows[i];

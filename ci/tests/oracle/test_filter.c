@@ -319,6 +319,7 @@ TEST(a_row_of_the_truth_by_hand)
     uint32_t number[] = {UINT32_MAX, 0};
     kvb_filter_truth truth = {.tokens = 4, .n_units = 1, .units = &unit, .number = number, .rows = &row, .n_rows = 1};
     const double weights[] = {0.5, 0.125, 0.25};
+    double slopes[3];
     const kvb_bound_term terms[] = {{.o = 0.75}, {.o = -0.25}};
     for (int capped = 0; capped < 2; capped++) {
         /* Logits 3, 3, 1: the first two are alike, though no two weights are. The slope uses these logits; with a cap
@@ -328,9 +329,9 @@ TEST(a_row_of_the_truth_by_hand)
         const double high = capped ? 4.5 * atanh(0.5) : 3, low = capped ? 35.0 / 6 * atanh(1.0 / 6) : 1;
         const double mean = 0.625 * high + 0.25 * low, square = 0.625 * high * high + 0.25 * low * low;
         slope[0] = slope[1] = 0;
-        kvb_filter_truth_row(&truth, 0, &a, logits, weights, 1, terms); /* a row that is not kept */
+        kvb_filter_truth_row(&truth, 0, &a, logits, weights, 1, terms, slopes); /* a row that is not kept */
         assert_true(slope[0] == 0 && slope[1] == 0);
-        kvb_filter_truth_row(&truth, 1, &a, logits, weights, 1, terms);
+        kvb_filter_truth_row(&truth, 1, &a, logits, weights, 1, terms, slopes);
         assert_true(p[0] == 0.5f && p[1] == 0.125f && p[2] == 0.25f && o[0] == 0.75f && o[1] == -0.5f);
         assert_true(row.weight == 0.875);
         assert_true(fabs(row.apart - sqrt(0.25 + 1.0 / 64 + 1.0 / 16)) < 1e-15);
@@ -346,15 +347,15 @@ TEST(a_row_of_the_truth_by_hand)
     const double ends[] = {6, -6, 1.0 / 4096};
     const kvb_attention a = {.softcap = 6};
     slope[0] = slope[1] = 0;
-    kvb_filter_truth_row(&truth, 1, &a, ends, weights, 0, terms);
+    kvb_filter_truth_row(&truth, 1, &a, ends, weights, 0, terms, slopes);
     const double low = 6 * atanh(1.0 / 24576) * (1 - 1.0 / 24576 / 24576), mean = low / 4;
     assert_true(fabs(row.spread - sqrt(low * low / 4 - mean * mean)) < 1e-12);
     assert_true(row.alike[KVB_F16] == 0 && row.alike[KVB_BF16] == 0);
     /* 2^-9 apart: less than a bf16 rounding of 2^-8, more than two of f16; 2^-12 apart: less than one of f16 */
     const double beside[] = {3 + 0x1p-9, 3, 1}, closer[] = {3 - 0x1p-12, 3, 1};
-    kvb_filter_truth_row(&truth, 1, &a, beside, weights, 0, terms);
+    kvb_filter_truth_row(&truth, 1, &a, beside, weights, 0, terms, slopes);
     assert_true(row.alike[KVB_F16] == 0 && fabs(row.alike[KVB_BF16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
-    kvb_filter_truth_row(&truth, 1, &a, closer, weights, 0, terms);
+    kvb_filter_truth_row(&truth, 1, &a, closer, weights, 0, terms, slopes);
     assert_true(fabs(row.alike[KVB_F16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
 }
 
