@@ -243,8 +243,7 @@ static void layer_turn(const kvb_trace *trace, const kvb_values *from, kvb_rows 
         for (uint32_t t = 0; t < e->n; t++) {
             float *rows = to->block[kind] + at + (e->first + t) * token;
             memcpy(rows, kvb_values_rows(from, kind, layer, e->first + t), token * sizeof *rows);
-            for (size_t head = 0; head < token; head += dim)
-                kvb_storage_shift(&g->rope, (int32_t)e->pos[t], rows + head);
+            kvb_storage_shift(&g->rope, (int32_t)e->pos[t], rows, (uint32_t)(token / dim), dim);
         }
     }
 }

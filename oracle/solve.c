@@ -221,7 +221,7 @@ static void moved_store(const work *w)
             k_read(w, of->of, scratch, row);
         else
             memcpy(row, k_given(w, of->of, false), dim * sizeof *row);
-        kvb_storage_shift(&w->group->rope, of->delta, row);
+        kvb_storage_shift(&w->group->rope, of->delta, row, 1, dim);
         kvb_stored_put(&w->k, &w->stores.k, tokens + m, (const float *[]){row}, 1, scratch);
         if (!w->group->latent) {
             const float *v = row_of(w, KVB_ROWS_V, of->token, v_dim);
@@ -230,7 +230,7 @@ static void moved_store(const work *w)
         if (!original)
             continue;
         memcpy(original, k_given(w, of->of, true), dim * sizeof *original);
-        kvb_storage_shift(&w->group->rope, of->delta, original);
+        kvb_storage_shift(&w->group->rope, of->delta, original, 1, dim);
         for (uint32_t c = 0; c < dim; c++)
             w->k_original[(tokens + m) * dim + c] = (double)original[c];
         for (uint32_t c = 0; !w->group->latent && c < v_dim; c++)

@@ -178,17 +178,19 @@ void kvb_storage_read(const kvb_storage *store, const double *decoded, float *ro
 }
 
 /* Each operation is one on floats: a double holds the product of two floats exactly, and their sum rounds alike. */
-void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row)
+void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *rows, uint32_t heads, uint32_t dim)
 {
     for (uint32_t i = 0; 2 * i < rope->dims; i++) {
         double angle = delta * pow(rope->base, -2.0 * i / rope->dims);
         double c = (double)(float)cos(angle), s = (double)(float)sin(angle);
-        float *x = &row[rope->first + (rope->neighbours ? 2 * i : i)];
-        float *y = &row[rope->first + (rope->neighbours ? 2 * i + 1 : i + rope->dims / 2)];
-        float xc = (float)((double)*x * c), ys = (float)((double)*y * s);
-        float xs = (float)((double)*x * s), yc = (float)((double)*y * c);
-        *x = (float)((double)xc - (double)ys);
-        *y = (float)((double)xs + (double)yc);
+        float *x = &rows[rope->first + (rope->neighbours ? 2 * i : i)];
+        float *y = &rows[rope->first + (rope->neighbours ? 2 * i + 1 : i + rope->dims / 2)];
+        for (uint32_t h = 0; h < heads; h++, x += dim, y += dim) {
+            float xc = (float)((double)*x * c), ys = (float)((double)*y * s);
+            float xs = (float)((double)*x * s), yc = (float)((double)*y * c);
+            *x = (float)((double)xc - (double)ys);
+            *y = (float)((double)xs + (double)yc);
+        }
     }
 }
 

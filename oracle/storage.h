@@ -60,8 +60,9 @@ static inline bool kvb_storage_reads(const kvb_format *format)
 }
 /* A decoded row, still transformed, as format->read of a pool returns it: in f32, one rounding for each step. */
 void kvb_storage_read(const kvb_storage *store, const double *decoded, float *row);
-/* Turns a K row when its token moves by delta positions, in the f32 steps of kvb_rope_turn() (kernels/model.h). */
-void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row);
+/* Turns K rows [heads][dim] when their token moves by delta positions, in the f32 steps of kvb_rope_turn()
+ * (kernels/model.h). */
+void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *rows, uint32_t heads, uint32_t dim);
 
 /*
  * K and V rows of one KV head as its formats store them, in double, for an exact attention: by token identity, or gathered
