@@ -210,6 +210,8 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     kvb_own_counts counts = {0};
     replay.slots = *s->slots.folder ? s->slots.folder : NULL;
     of_child = s;
+    if (replay.untimed)
+        (void)!nice(5); /* the parent makes what later children wait for */
     kvb_guard_install(fault_report);
     kvb_heap_watch_excuse(kvb_blas_inside());
     replay.counts = &counts;
