@@ -21,7 +21,7 @@ void kvb_blas_core(const char *core)
 const char *kvb_blas_better(const char *core, kvb_cpu_level level)
 {
 #if defined(__x86_64__)
-    /* The levels from `least` up: cores that use no more and little less, the first of them for any CPU */
+    /* Cores that fit levels from `least` up. The first one runs on every CPU of these levels. */
     static const struct {
         kvb_cpu_level least;
         const char *cores[16];
@@ -64,10 +64,8 @@ static bool library_load(char *why, size_t why_bytes)
     for (size_t i = 0; i < sizeof functions / sizeof *functions && library; i++) {
         void *function = dlsym(library, functions[i].name);
         memcpy((char *)&blas + functions[i].at, &function, sizeof function);
-        if (!function) {
-            dlclose(library);
+        if (!function)
             library = NULL;
-        }
     }
     if (!library && why)
         snprintf(why, why_bytes, "no OpenBLAS: %s", dlerror());

@@ -131,8 +131,8 @@ const kvb_kernel kvb_kernel_reference = {
 };
 
 /*
- * scan-reference: plain f32, token by token, written for reading. No column of a head's state needs another one: a few,
- * which lie side by side, are taken through all tokens of the call. Scratch per thread: these columns [d_k][COLUMNS], f32.
+ * scan-reference: plain f32, token by token, written for reading. The columns of a head's state do not depend on each other:
+ * COLUMNS neighbours go through all tokens of the call together. Scratch per thread: [d_k][COLUMNS] f32.
  */
 
 enum { COLUMNS = 8 };

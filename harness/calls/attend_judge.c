@@ -81,8 +81,8 @@ static bool scene_hides(const attend_scene *s)
     return !s->finite && !s->shape.apart;
 }
 
-/* Draws the rows of one side, [n_cells][kv_heads][dim]. A cell that is hidden repeats the row before it, unless rows of
- * the format depend on each other. */
+/* Draws the rows of one side, [n_cells][kv_heads][dim]. A hidden cell gets a copy of the row before it, unless rows of the
+ * format depend on each other. */
 static const float *rows_draw(attend_scene *s, kvb_rows kind, uint32_t dim, const kvb_format *format,
                               const scene_values *values)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All calls of one kernel. One child chooses them; then several children make them, each the next that none has begun. */
+/* All calls of one kernel. One child chooses them; then several children make them. Each takes the next call in turn. */
 #include "harness/calls/calls.h"
 
 #include <errno.h>
