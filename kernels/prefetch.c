@@ -36,9 +36,11 @@ const kvb_prefetch kvb_prefetch_amd = {
 /* Measured on Zen 4, by `kvbench tune`; taken for Zen 3, too, which has the same family and is faster with V beside K. */
 #define SIDES    .ahead = 64, .by_cells = true, .sums_by_cells = true, .beside = true
 #define FAR_SUMS .ahead = 64, .sums_by_cells = true
-#define ZEN4     FOUR({FAR_BY_CELLS}), WIDE, {SIDES}, {SIDES}, {FAR_SUMS}, {SIDES}, WIDE
+#define SIDES_32 .ahead = 32, .by_cells = true, .sums_by_cells = true, .beside = true
+#define ZEN4(ROW_256)                                                                                                  \
+    FOUR({FAR_BY_CELLS}), {ROW_256}, {FAR_BY_CELLS}, TWO({FAR}), TWO({SIDES}), {FAR_SUMS}, {SIDES}, WIDE
 const kvb_prefetch kvb_prefetch_zen4 = {
-    .places = 1, .steadily = true, .reading = {ZEN4, ZEN4, FOUR(FOUR({FAR_BY_CELLS}))}};
+    .places = 1, .steadily = true, .reading = {ZEN4(SIDES_32), ZEN4(FAR_BY_CELLS), FOUR(FOUR({FAR_BY_CELLS}))}};
 
 static const kvb_prefetch *chosen;
 
