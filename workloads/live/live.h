@@ -112,7 +112,7 @@ bool kvb_live_twin_suffix(const kvb_scenario *scenario, unsigned twin, char *suf
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);
 
-/* Writes two synthetic workloads, for which no model runs: long-decode fills 32768 cells and decodes 32 steps,
+/* Writes two synthetic workloads, for which no model runs: long-decode fills 32768 cells and decodes 17 steps,
  * long-decode-2x128 does the same with one rank's heads. With options->twin, writes one: the twin's layers and name. */
 #define KVB_LONG_DECODE      "long-decode"
 #define KVB_LONG_DECODE_RANK KVB_LONG_DECODE "-2x128"

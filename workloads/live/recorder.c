@@ -185,7 +185,7 @@ static const kvb_rope llama_rope = {.known = true, .base = 500000, .dims = 128};
 #define TWIN_SINKS 0x73696e6b73u /* stream of the twin's sink logits: "sinks" */
 #define MOST_KINDS 2u            /* of layers: with limits and without */
 
-enum { LONG_FILL = 32768, LONG_DECODE = 32 };
+enum { LONG_FILL = 32768, LONG_DECODE = 17 }; /* the last cell begins a page of 16 */
 
 /* Heads, dims and scale of twin 0 or 1. NULL: there is no such twin. */
 static const kvb_group *twin_attends(const kvb_scenario *scenario, unsigned twin)
@@ -350,7 +350,7 @@ static int long_decode_write(const kvb_live_options *options, const char *name, 
 {
     kvb_recorder recorder;
     const kvb_trace_header header =
-        seeded(name, "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, model, options);
+        seeded(name, "synthetic: one sequence, 32768 cells filled, 17 decode steps", NULL, model, options);
     int err = kvb_recorder_open(&recorder, &(kvb_model){.n_layers = 0});
     uint32_t *pos = calloc(LONG_FILL, sizeof *pos), *seq = calloc(LONG_FILL, sizeof *seq);
     if (err || !pos || !seq) {

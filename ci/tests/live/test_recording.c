@@ -302,9 +302,9 @@ TEST(test_long_decode)
     for (uint32_t i = 0; i < 2; i++) {
         kvb_trace *trace = trace_load(directory, i ? KVB_LONG_DECODE_RANK : KVB_LONG_DECODE, "");
         assert_true(trace->needs.fill);
-        assert_int_equal(trace->n_events, 33);
-        assert_int_equal(trace->needs.cells, 32768 + 32);
-        assert_int_equal(trace->needs.queries, 32);
+        assert_int_equal(trace->n_events, 18);
+        assert_int_equal(trace->needs.cells, 32768 + 17);
+        assert_int_equal(trace->needs.queries, 17);
         assert_int_equal(trace->header.model.groups[0].kv_heads, i ? 2 : 8);
         assert_contains(trace->header.source, "synthetic");
         kvb_trace_free(trace);
