@@ -468,6 +468,19 @@ void kvb_recurrence_state(const kvb_recurrence *r, kvb_recurrence_want *state)
 
 /* ---- a kernel's inputs and outputs ------------------------------------------------------------------------------- */
 
+void kvb_scan_inputs(const kvb_scan_problem *p, size_t n[KVB_SCAN_INPUTS])
+{
+    const size_t keys = (size_t)p->n_tok * p->groups * p->d_k, rows = (size_t)p->n_tok * p->heads,
+                 values = rows * p->d_v;
+    const size_t of[KVB_SCAN_KINDS][KVB_SCAN_INPUTS] = {
+        [KVB_SCAN_MAMBA1] = {keys, keys, values, values, 0, (size_t)p->heads * p->d_k * p->d_v},
+        [KVB_SCAN_MAMBA2] = {keys, keys, values, rows, 0, p->heads},
+        [KVB_SCAN_LIGHTNING] = {keys, keys, values, 0, 0, p->heads},
+        [KVB_SCAN_DELTA] = {keys, keys, values, rows, rows},
+        [KVB_SCAN_CONV] = {0, 0, values, 0, 0, (size_t)(p->d_k + 1) * p->d_v, p->d_v}};
+    memcpy(n, of[p->kind], sizeof of[p->kind]);
+}
+
 kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t first)
 {
     const kvb_scan_problem *p = &x->problem;
@@ -484,21 +497,6 @@ kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *x, uint32_t t, uint
         .bias = x->bias ? x->bias + first : NULL,
         .a_row = p->d_v,
     };
-}
-
-double kvb_recurrence_rho(const kvb_recurrence_want *want, kvb_elem elem, const void *got, size_t n, size_t *at)
-{
-    double rho = 0;
-    for (size_t i = 0; i < n; i++) {
-        const double error = fabs(kvb_output_value(elem, got, i) - want[i].value);
-        const double ratio = error == 0 ? 0 : error / want[i].bound; /* NaN: not a number, or no honest error at all */
-        if (!(ratio <= rho)) {
-            rho = isnan(ratio) ? INFINITY : ratio;
-            if (at)
-                *at = i;
-        }
-    }
-    return rho;
 }
 
 /* Exact values of a lane, column by column, and a bound from above. */

@@ -88,12 +88,12 @@ void kvb_recurrence_rest(kvb_recurrence *head, bool stored);
 /* The state as a slot must hold it after kvb_recurrence_rest(head, true): [d_k][d_v]. */
 void kvb_recurrence_state(const kvb_recurrence *head, kvb_recurrence_want *state);
 
+/* Elements of a call's inputs, in the order of kvb_recurrence_token; 0: the kind has none. */
+enum { KVB_SCAN_INPUTS = 7 };
+void kvb_scan_inputs(const kvb_scan_problem *problem, size_t n[KVB_SCAN_INPUTS]);
+
 /* The token of head h in a call, for a recurrence of the columns from `first` on. */
 kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *args, uint32_t t, uint32_t h, uint32_t first);
-
-/* Largest error / bound of n elements `got` of a plain type. A NaN counts as infinite if a number is wanted. *at: its
- * index (untouched when rho is 0). */
-double kvb_recurrence_rho(const kvb_recurrence_want *want, kvb_elem elem, const void *got, size_t n, size_t *at);
 
 /*
  * The second opinion on layers that scan: exact outputs of lanes that are not followed element by element, and a wider bound.

@@ -507,3 +507,139 @@ int kvb_single_exact(kvb_single *s, const kvb_order *order, uint32_t apart, uint
     free(out);
     return error == -EILSEQ ? 0 : error ? error : alike;
 }
+
+/* ---- scans ------------------------------------------------------------------------------------------------------- */
+
+size_t kvb_lane_out_at(const kvb_scan *call, const kvb_lane *l, uint32_t t)
+{
+    const kvb_scan_problem *p = &call->problem;
+    return (((size_t)t * p->heads + l->head) * p->d_v + l->first) * (p->out_elem == KVB_F32 ? 4 : 2);
+}
+
+size_t kvb_lane_state_at(const kvb_scan *call, const kvb_lane *l, uint32_t slot, uint32_t i)
+{
+    const kvb_scan_problem *p = &call->problem;
+    return slot * call->states.slot_bytes +
+           (((size_t)l->head * p->d_k + i) * p->d_v + l->first) * (p->state_elem == KVB_F32 ? 4 : 2);
+}
+
+/* A lane on its way through a call. */
+typedef struct walk {
+    const kvb_scan *call;
+    const char *before;
+    const kvb_lane *lane;
+    const kvb_scan_arithmetic *arithmetic;
+    kvb_scan_problem problem;    /* with the lane's columns */
+    kvb_recurrence *now, **left; /* left: [slots] state that the call left there so far; NULL: none */
+    uint32_t *writer;            /* [slots] token that left it */
+    double *given;               /* [d_k][n] */
+    kvb_recurrence_want *want;   /* [d_k + 1][n] */
+    kvb_arena arena;
+} walk;
+
+static int walk_open(walk *w)
+{
+    const size_t slots = w->call->states.slots, d_k = w->call->problem.d_k, n = w->lane->n;
+    w->problem = w->call->problem;
+    w->problem.d_v = w->lane->n;
+    w->now = kvb_recurrence_open(&w->problem, w->arithmetic);
+    w->left = kvb_arena_take(&w->arena, slots, sizeof(kvb_recurrence *));
+    w->writer = kvb_arena_take(&w->arena, slots, sizeof *w->writer);
+    w->given = kvb_arena_take(&w->arena, d_k * n, sizeof *w->given);
+    w->want = kvb_arena_take(&w->arena, (d_k + 1) * n, sizeof *w->want);
+    return w->now && !w->arena.failed ? 0 : -ENOMEM;
+}
+
+static void walk_close(walk *w)
+{
+    for (uint32_t slot = 0; w->left && slot < w->call->states.slots; slot++)
+        kvb_recurrence_close(w->left[slot]);
+    kvb_recurrence_close(w->now);
+    kvb_arena_free(&w->arena);
+}
+
+/* Begins a run with this slot: the state that the call left there, or the one from before the call. */
+static void walk_begin(walk *w, uint32_t slot)
+{
+    const uint32_t n = w->lane->n;
+    const bool zero = slot == KVB_SCAN_ZERO || !w->before;
+    if (slot != KVB_SCAN_ZERO && w->left[slot]) {
+        kvb_recurrence_copy(w->now, w->left[slot]);
+        return;
+    }
+    for (uint32_t i = 0; i < w->problem.d_k; i++)
+        for (uint32_t c = 0; c < n; c++)
+            w->given[(size_t)i * n + c] =
+                zero ? 0
+                     : kvb_output_value(w->problem.state_elem, w->before + kvb_lane_state_at(w->call, w->lane, slot, i),
+                                        c);
+    kvb_recurrence_begin(w->now, w->given);
+}
+
+static int walk_leave(walk *w, uint32_t slot, uint32_t t)
+{
+    if (!w->left[slot])
+        w->left[slot] = kvb_recurrence_open(&w->problem, w->arithmetic);
+    if (!w->left[slot])
+        return -ENOMEM;
+    kvb_recurrence_copy(w->left[slot], w->now);
+    w->writer[slot] = t;
+    return 0;
+}
+
+int kvb_lane_follow(const kvb_scan *call, const char *before, const kvb_scan_arithmetic *arithmetic,
+                    const kvb_lane *lane, kvb_lane_take *take, void *ctx)
+{
+    walk w = {.call = call, .before = before, .lane = lane, .arithmetic = arithmetic};
+    kvb_diff_place place = {.head = lane->head, .channel = lane->first};
+    int error = walk_open(&w);
+    for (uint32_t t = 0, end; t < call->problem.n_tok && !error; t = end) {
+        end = kvb_scan_run_end(call, t);
+        walk_begin(&w, kvb_scan_source(call, t));
+        for (uint32_t u = t; u < end; u++) {
+            const kvb_recurrence_token token = kvb_recurrence_token_of(call, u, lane->head, lane->first);
+            kvb_recurrence_step(w.now, &token, w.want);
+            place.query = u;
+            take(ctx, lane, &place, w.want, kvb_lane_out_at(call, lane, u));
+        }
+        const uint32_t to = call->to[end - 1];
+        kvb_recurrence_rest(w.now, to != KVB_SCAN_NONE);
+        if (to != KVB_SCAN_NONE)
+            error = walk_leave(&w, to, end - 1);
+    }
+    for (uint32_t slot = 0; slot < call->states.slots && !error; slot++) {
+        if (!w.left[slot])
+            continue;
+        kvb_recurrence_state(w.left[slot], w.want);
+        place.query = w.writer[slot];
+        for (uint32_t i = 0; i < call->problem.d_k; i++) {
+            place.row = (uint16_t)(i + 1);
+            take(ctx, lane, &place, w.want + (size_t)i * lane->n, kvb_lane_state_at(call, lane, slot, i));
+        }
+    }
+    walk_close(&w);
+    return error;
+}
+
+/* What a lane's elements are compared into. */
+typedef struct judging {
+    const kvb_scan *call;
+    kvb_diff *out, *states;
+} judging;
+
+static void lane_compare(void *ctx, const kvb_lane *l, const kvb_diff_place *place, const kvb_recurrence_want *want,
+                         size_t at)
+{
+    const judging *j = ctx;
+    const kvb_scan_problem *p = &j->call->problem;
+    if (place->row)
+        kvb_diff_take(j->states, place, want, l->n, p->state_elem, (const char *)j->call->states.base + at);
+    else
+        kvb_diff_take(j->out, place, want, l->n, p->out_elem, (const char *)j->call->out + at);
+}
+
+int kvb_lane_judge(const kvb_scan *call, const char *before, const kvb_scan_arithmetic *arithmetic,
+                   const kvb_lane *lane, kvb_diff *out, kvb_diff *states)
+{
+    return kvb_lane_follow(call, before, arithmetic, lane, lane_compare, &(judging){call, out, states});
+}

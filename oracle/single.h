@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One attention call by itself, without a history: exact outputs over decode(encode(row)) of rows that lie in the order
- * of their cells, and the comparison with what a kernel wrote.
+ * One call by itself, without a history, and the comparison with what a kernel wrote. Attention: exact outputs over
+ * decode(encode(row)) of rows that lie in the order of their cells. Scans: exact outputs and states of columns of a head.
  */
 #ifndef KVB_SINGLE_H
 #define KVB_SINGLE_H
@@ -9,6 +9,7 @@
 #include "oracle/attention.h"
 #include "oracle/filter.h"
 #include "oracle/oracle.h"
+#include "oracle/recurrence.h"
 
 typedef struct kvb_single kvb_single;
 
@@ -65,5 +66,29 @@ int kvb_single_filter_begin(kvb_single_filter *filter, kvb_single *single, uint3
  */
 int kvb_single_exact(kvb_single *single, const kvb_order *order, uint32_t apart, uint32_t t, uint32_t head, char *why,
                      size_t why_bytes);
+
+/* ---- scans ------------------------------------------------------------------------------------------------------- */
+
+/* n columns of a head, from `first` on. */
+typedef struct kvb_lane {
+    uint32_t head, first, n;
+} kvb_lane;
+
+/* Byte offset of the lane's columns: of token t in out; of row i of a slot's state from the states' base. */
+size_t kvb_lane_out_at(const kvb_scan *call, const kvb_lane *lane, uint32_t t);
+size_t kvb_lane_state_at(const kvb_scan *call, const kvb_lane *lane, uint32_t slot, uint32_t i);
+
+/* Takes the exact values of the lane's elements at a place: in out, or (place->row > 0) in a state. at: byte offset in out,
+ * or from the states' base. */
+typedef void kvb_lane_take(void *ctx, const kvb_lane *lane, const kvb_diff_place *place,
+                           const kvb_recurrence_want *want, size_t at);
+
+/* Follows a lane through the call: takes the outputs of all tokens, then the last state in each slot that the call writes.
+ * before: the slots' memory before the call; NULL: zeros. 0 or -ENOMEM. */
+int kvb_lane_follow(const kvb_scan *call, const char *before, const kvb_scan_arithmetic *arithmetic,
+                    const kvb_lane *lane, kvb_lane_take *take, void *ctx);
+/* Follows a lane and compares the call's outputs and states. */
+int kvb_lane_judge(const kvb_scan *call, const char *before, const kvb_scan_arithmetic *arithmetic,
+                   const kvb_lane *lane, kvb_diff *out, kvb_diff *states);
 
 #endif

@@ -18,12 +18,13 @@
 #include "harness/rounds.h"
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"
-#include "oracle/recurrence.h"
+#include "oracle/single.h"
 
 #define BEYOND_CACHES 300e6 /* bytes of all slots of a decoding work: more than CPU caches hold */
 #define PLAIN_TOKENS  16u   /* most tokens of a call of scan-reference */
 #define PROMPT        4096u
 #define COLUMNS       16u /* judged columns of one head's outputs */
+#define INPUTS        6   /* of kvb_scan_inputs(): without a bias */
 
 #define HEADS64(KIND, D_K, GROUPS)                                                                                     \
     {                                                                                                                  \
@@ -58,38 +59,17 @@ typedef struct stage {
     size_t state_bytes;
     uint32_t turn;
     uint32_t *from, *to;
-    float *rows[6], *out;
+    float *rows[INPUTS], *out;
     double bytes, ops; /* of a call */
 } stage;
 
-static size_t floats_of(const kvb_scan_problem *p, int input)
-{
-    const size_t keys = (size_t)p->n_tok * p->groups * p->d_k, values = (size_t)p->n_tok * p->heads * p->d_v;
-    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV, delta = p->kind == KVB_SCAN_DELTA;
-    const bool gated = each || delta || p->kind == KVB_SCAN_MAMBA2;
-    const size_t sizes[6] = {
-        conv ? 0 : keys,
-        conv ? 0 : keys,
-        values,
-        !gated ? 0
-        : each ? values
-               : (size_t)p->n_tok * p->heads,
-        delta ? (size_t)p->n_tok * p->heads : 0,
-        delta  ? 0
-        : each ? (size_t)p->d_k * p->d_v
-        : conv ? (size_t)(p->d_k + 1) * p->d_v
-               : p->heads,
-    };
-    return sizes[input];
-}
-
 /* Fills inputs with numbers like a model's: decays of 0.9 to 1, short keys. */
-static void rows_fill(const kvb_scan_problem *p, float *const rows[6])
+static void rows_fill(const kvb_scan_problem *p, const size_t elements[KVB_SCAN_INPUTS], float *const rows[INPUTS])
 {
     uint64_t bits = 1;
-    for (int input = 0; input < 6; input++) {
+    for (int input = 0; input < INPUTS; input++) {
         const bool key = input == 1, gate = input == 3, layer = input == 5 && p->kind != KVB_SCAN_CONV;
-        for (size_t i = 0; i < floats_of(p, input); i++) {
+        for (size_t i = 0; i < elements[input]; i++) {
             bits = bits * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
             const float unit = (float)(bits >> 40) * 0x1p-24f;
             rows[input][i] = layer                               ? -0.1f - unit
@@ -121,21 +101,22 @@ static int stage_open(stage *s, const kvb_bench_scan *run, const kvb_team *team,
     const bool decode = s->work->run == 1;
     p.n_tok = !decode && cells && cells < s->work->tokens ? cells : s->work->tokens;
     p.run = decode ? 1 : p.n_tok;
-    const size_t values = (size_t)p.n_tok * p.heads * p.d_v, elements = (size_t)p.heads * p.d_k * p.d_v;
+    const size_t values = (size_t)p.n_tok * p.heads * p.d_v, state = (size_t)p.heads * p.d_k * p.d_v;
+    size_t elements[KVB_SCAN_INPUTS];
     int error = 0;
 
-    s->state_bytes = elements * sizeof(float);
+    s->state_bytes = state * sizeof(float);
     const double held = cells ? 1 : BEYOND_CACHES;
     const uint32_t slots = decode ? ((uint32_t)(held / (double)s->state_bytes) / p.n_tok + 1) * p.n_tok : 1;
     s->bytes = 2.0 * (double)s->state_bytes * p.n_tok;
     s->ops = p.kind == KVB_SCAN_CONV ? 2.0 * (double)values * (p.d_k + 1)
-                                     : 2.0 * (double)elements * p.n_tok *
+                                     : 2.0 * (double)state * p.n_tok *
                                            (p.kind == KVB_SCAN_DELTA    ? 3
                                             : p.kind == KVB_SCAN_MAMBA1 ? 12
                                                                         : 2);
-    for (int input = 0; input < 6; input++)
-        error |=
-            floats_of(&p, input) && !(s->rows[input] = kvb_memory_take(NULL, "", floats_of(&p, input) * sizeof(float)));
+    kvb_scan_inputs(&p, elements);
+    for (int input = 0; input < INPUTS; input++)
+        error |= elements[input] && !(s->rows[input] = kvb_memory_take(NULL, "", elements[input] * sizeof(float)));
     s->from = kvb_memory_take(NULL, "", p.n_tok * sizeof *s->from);
     s->to = kvb_memory_take(NULL, "", p.n_tok * sizeof *s->to);
     s->out = kvb_memory_take(NULL, "", values * sizeof(float));
@@ -150,7 +131,7 @@ static int stage_open(stage *s, const kvb_bench_scan *run, const kvb_team *team,
     s->args.scratch = kvb_memory_take(NULL, "", scratch);
     if (error || !s->from || !s->to || !s->out || !s->args.states.base || !s->args.scratch)
         return -ENOMEM;
-    rows_fill(&p, s->rows);
+    rows_fill(&p, elements, s->rows);
     memset(s->args.states.base, 0, slots * s->state_bytes);
     s->args.q = s->rows[0], s->args.k = s->rows[1], s->args.v = s->rows[2];
     s->args.gate = s->rows[3], s->args.beta = s->rows[4], s->args.a = s->rows[5];
@@ -241,63 +222,28 @@ static double peak_take(void *ctx)
 
 /* ---- judging ----------------------------------------------------------------------------------------------------- */
 
-/* The last columns of the last head. */
-typedef struct lane {
-    kvb_scan_problem problem; /* with these columns only */
-    kvb_recurrence *truth;
-    kvb_recurrence_want want[COLUMNS];
-    double *zeros;
-    uint32_t first;
-} lane;
-
-static int lane_open(lane *l, const kvb_scan *args, const kvb_kernel *kernel)
-{
-    const kvb_scan_problem *p = &args->problem;
-    kvb_scan_arithmetic arithmetic;
-    kernel->scan->arithmetic(p, &arithmetic);
-    l->problem = *p;
-    l->problem.d_v = p->d_v < COLUMNS ? p->d_v : COLUMNS;
-    l->first = p->d_v - l->problem.d_v;
-    l->truth = kvb_recurrence_open(&l->problem, &arithmetic);
-    l->zeros = calloc((size_t)p->d_k * l->problem.d_v, sizeof *l->zeros);
-    return l->truth && l->zeros ? 0 : -ENOMEM;
-}
-
-static void lane_close(lane *l)
-{
-    kvb_recurrence_close(l->truth);
-    free(l->zeros);
-}
-
-/* Makes a call over empty states and compares it with the oracle. */
+/* Makes a call over empty states, and compares the last columns of the last head with the oracle. */
 static int scanner_judge(stage *s, kvb_bench_contestant *c)
 {
     const kvb_scan args = args_of(s, c->kernel);
     const kvb_scan_problem *p = &args.problem;
-    lane l = {.truth = NULL};
-    int error = lane_open(&l, &args, c->kernel);
+    const uint32_t n = p->d_v < COLUMNS ? p->d_v : COLUMNS;
+    const kvb_lane lane = {.head = p->heads - 1, .first = p->d_v - n, .n = n};
+    kvb_scan_arithmetic arithmetic;
+    kvb_diff out = {0}, states = {0};
     if (s->work->run == 1)
         memset(s->args.states.base, 0, p->n_tok * s->state_bytes);
     memset(s->out, 0xff, (size_t)p->n_tok * p->heads * p->d_v * sizeof *s->out);
     s->turn = 0;
-    if (!error)
-        call_ns(s, c->kernel);
-    for (uint32_t t = 0; t < p->n_tok && !error; t++) {
-        const kvb_recurrence_token token = kvb_recurrence_token_of(&args, t, p->heads - 1, l.first);
-        const float *got = s->out + (size_t)(t + 1) * p->heads * p->d_v - l.problem.d_v;
-        size_t at = 0;
-        if (s->work->run == 1)
-            kvb_recurrence_begin(l.truth, l.zeros);
-        kvb_recurrence_step(l.truth, &token, l.want);
-        const double rho = kvb_recurrence_rho(l.want, KVB_F32, got, l.problem.d_v, &at);
-        c->rho = fmax(c->rho, rho);
-        c->rows++;
-        if (rho > 1 && !c->wrong)
-            snprintf(c->finding, sizeof c->finding, "out of token %u, head %u, channel %zu is %.6g, exact %.6g", t,
-                     p->heads - 1, l.first + at, (double)got[at], l.want[at].value);
-        c->wrong |= rho > 1;
-    }
-    lane_close(&l);
+    call_ns(s, c->kernel);
+    c->kernel->scan->arithmetic(p, &arithmetic);
+    const int error = kvb_lane_judge(&args, NULL, &arithmetic, &lane, &out, &states);
+    c->rho = out.rho;
+    c->rows = p->n_tok;
+    c->wrong = out.any_failed;
+    if (c->wrong)
+        snprintf(c->finding, sizeof c->finding, "out of token %u, head %u, channel %u is %.6g, exact %.6g",
+                 out.first.query, out.first.head, out.first.channel, out.first.got, out.first.want);
     return error;
 }
 

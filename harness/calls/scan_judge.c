@@ -15,6 +15,7 @@
 #include "oracle/exact.h"
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
+#include "oracle/single.h"
 #include "workloads/array.h"
 #include "workloads/files.h"
 #include "workloads/rng.h"
@@ -423,29 +424,26 @@ static void *input(scan_scene *s, const char *name, size_t elements)
 
 static int inputs_make(scan_scene *s, values *v)
 {
-    const kvb_scan_problem *p = &s->call.problem;
-    const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV, delta = p->kind == KVB_SCAN_DELTA;
-    const bool gated = each || delta || p->kind == KVB_SCAN_MAMBA2;
-    const size_t rows = (size_t)p->n_tok * p->heads, n_v = rows * p->d_v, n_k = (size_t)p->n_tok * p->groups * p->d_k;
-    const size_t n_gates = each ? n_v : rows;
-    const size_t n_a = each ? (size_t)p->heads * p->d_k * p->d_v : conv ? (size_t)(p->d_k + 1) * p->d_v : p->heads;
-    float *q = conv ? NULL : input(s, "q", n_k), *k = conv ? NULL : input(s, "k", n_k), *x = input(s, "v", n_v);
-    float *gate = gated ? input(s, "gate", n_gates) : NULL, *beta = delta ? input(s, "beta", rows) : NULL;
-    float *a = delta ? NULL : input(s, "a", n_a), *bias = s->shape.bias ? input(s, "bias", p->d_v) : NULL;
-    if ((!conv && (!q || !k)) || !x || (gated && !gate) || (delta && !beta) || (!delta && !a) ||
-        (s->shape.bias && !bias))
-        return -ENOMEM;
-    if (!conv) {
-        keys_fill(v, q, false);
-        keys_fill(v, k, true);
-    }
-    normals_fill(v, x, n_v, size_of(&s->shape));
-    gates_fill(v, gate, gate ? n_gates : 0);
-    betas_fill(v, beta, beta ? rows : 0);
-    own_fill(v, a, a ? n_a : 0);
-    normals_fill(v, bias, bias ? p->d_v : 0, 0.1 * size_of(&s->shape));
-    s->call.q = q, s->call.k = k, s->call.v = x, s->call.gate = gate, s->call.beta = beta, s->call.a = a;
-    s->call.bias = bias;
+    static const char *const names[KVB_SCAN_INPUTS] = {"q", "k", "v", "gate", "beta", "a", "bias"};
+    enum { IN_Q, IN_K, IN_V, IN_GATE, IN_BETA, IN_A, IN_BIAS };
+    size_t n[KVB_SCAN_INPUTS];
+    float *x[KVB_SCAN_INPUTS] = {NULL};
+    kvb_scan_inputs(&s->call.problem, n);
+    n[IN_BIAS] = s->shape.bias ? n[IN_BIAS] : 0;
+    for (uint32_t i = 0; i < KVB_SCAN_INPUTS; i++)
+        if (n[i] && !(x[i] = input(s, names[i], n[i])))
+            return -ENOMEM;
+    if (x[IN_Q])
+        keys_fill(v, x[IN_Q], false);
+    if (x[IN_K])
+        keys_fill(v, x[IN_K], true);
+    normals_fill(v, x[IN_V], n[IN_V], size_of(&s->shape));
+    gates_fill(v, x[IN_GATE], n[IN_GATE]);
+    betas_fill(v, x[IN_BETA], n[IN_BETA]);
+    own_fill(v, x[IN_A], n[IN_A]);
+    normals_fill(v, x[IN_BIAS], n[IN_BIAS], 0.1 * size_of(&s->shape));
+    s->call.q = x[IN_Q], s->call.k = x[IN_K], s->call.v = x[IN_V], s->call.gate = x[IN_GATE], s->call.beta = x[IN_BETA];
+    s->call.a = x[IN_A], s->call.bias = x[IN_BIAS];
     return 0;
 }
 
@@ -604,121 +602,6 @@ static int hide(kvb_call_trial *x, bool hidden)
 
 /* ---- comparing with the oracle ----------------------------------------------------------------------------------- */
 
-/* Some columns of one head, which the oracle follows through the call. */
-typedef struct lane {
-    uint32_t head, first, n;
-    kvb_scan_problem problem; /* with n columns */
-    const kvb_scan_arithmetic *arithmetic;
-    kvb_recurrence *now, **left; /* left: [slots] state that the call left there so far; NULL: none */
-    double *given;               /* [d_k][n] */
-    kvb_recurrence_want *want;   /* [d_k + 1][n] */
-    kvb_arena arena;
-} lane;
-
-static int lane_open(const scan_scene *s, lane *l)
-{
-    const kvb_scan *call = &s->call;
-    const kvb_scan_problem *p = &call->problem;
-    l->problem = *p;
-    l->problem.d_v = l->n;
-    l->now = kvb_recurrence_open(&l->problem, l->arithmetic);
-    l->left = kvb_arena_take(&l->arena, call->states.slots, sizeof(kvb_recurrence *));
-    l->given = kvb_arena_take(&l->arena, (size_t)p->d_k * l->n, sizeof *l->given);
-    l->want = kvb_arena_take(&l->arena, ((size_t)p->d_k + 1) * l->n, sizeof *l->want);
-    return l->now && !l->arena.failed ? 0 : -ENOMEM;
-}
-
-static void lane_close(const scan_scene *s, lane *l)
-{
-    for (uint32_t slot = 0; l->left && slot < s->call.states.slots; slot++)
-        kvb_recurrence_close(l->left[slot]);
-    kvb_recurrence_close(l->now);
-    kvb_arena_free(&l->arena);
-}
-
-/* Begins a run with this slot: the state that the call left there, or the one from before the call. */
-static void lane_begin(const scan_scene *s, lane *l, uint32_t slot)
-{
-    const kvb_scan_problem *p = &s->call.problem;
-    const size_t bytes = kvb_elem_bytes(p->state_elem);
-    if (slot != KVB_SCAN_ZERO && l->left[slot]) {
-        kvb_recurrence_copy(l->now, l->left[slot]);
-        return;
-    }
-    for (uint32_t i = 0; i < p->d_k; i++)
-        for (uint32_t c = 0; c < l->n; c++)
-            l->given[(size_t)i * l->n + c] =
-                slot == KVB_SCAN_ZERO
-                    ? 0
-                    : kvb_output_value(p->state_elem,
-                                       s->before + slot * s->call.states.slot_bytes +
-                                           (((size_t)l->head * p->d_k + i) * p->d_v + l->first) * bytes,
-                                       c);
-    kvb_recurrence_begin(l->now, l->given);
-}
-
-/* Byte offset of the lane's columns: of token t in out; of row i of a slot's state from the states' base. */
-static size_t out_at(const kvb_scan_problem *p, const lane *l, uint32_t t)
-{
-    return (((size_t)t * p->heads + l->head) * p->d_v + l->first) * kvb_elem_bytes(p->out_elem);
-}
-
-static size_t state_at(const kvb_scan *call, const lane *l, uint32_t slot, uint32_t i)
-{
-    const kvb_scan_problem *p = &call->problem;
-    return slot * call->states.slot_bytes +
-           (((size_t)l->head * p->d_k + i) * p->d_v + l->first) * kvb_elem_bytes(p->state_elem);
-}
-
-static int lane_leave(lane *l, uint32_t slot)
-{
-    if (!l->left[slot])
-        l->left[slot] = kvb_recurrence_open(&l->problem, l->arithmetic);
-    if (!l->left[slot])
-        return -ENOMEM;
-    kvb_recurrence_copy(l->left[slot], l->now);
-    return 0;
-}
-
-/* Takes the lane's n elements at a place, whose exact values are in l->want: in out, or (place->row > 0) in a state.
- * at: byte offset in out, or from the states' base. */
-typedef void lane_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at);
-
-/* Calls take for the outputs of all tokens, then for the states in slots. */
-static int lane_follow(const scan_scene *s, lane *l, lane_take *take, void *ctx)
-{
-    const kvb_scan *call = &s->call;
-    const kvb_scan_problem *p = &call->problem;
-    kvb_diff_place place = {.head = l->head, .channel = l->first};
-    int error = lane_open(s, l);
-    for (uint32_t t = 0, end; t < p->n_tok && !error; t = end) {
-        end = kvb_scan_run_end(call, t);
-        lane_begin(s, l, kvb_scan_source(call, t));
-        for (uint32_t u = t; u < end; u++) {
-            const kvb_recurrence_token token = kvb_recurrence_token_of(call, u, l->head, l->first);
-            kvb_recurrence_step(l->now, &token, l->want);
-            place.query = u;
-            take(ctx, l, &place, out_at(p, l, u));
-        }
-        const uint32_t to = call->to[end - 1];
-        kvb_recurrence_rest(l->now, to != KVB_SCAN_NONE);
-        if (to != KVB_SCAN_NONE)
-            error = lane_leave(l, to);
-    }
-    for (uint32_t slot = 0; slot < call->states.slots && !error; slot++) {
-        if (!l->left[slot])
-            continue;
-        kvb_recurrence_state(l->left[slot], l->want);
-        place.query = s->writer[slot];
-        for (uint32_t i = 0; i < p->d_k; i++) {
-            place.row = (uint16_t)(i + 1);
-            take(ctx, l, &place, state_at(call, l, slot, i));
-        }
-    }
-    lane_close(s, l);
-    return error;
-}
-
 static void diff_tell(kvb_call_trial *x, const kvb_diff *diff, kvb_check check)
 {
     const scan_scene *s = x->scene;
@@ -756,31 +639,12 @@ static lanes lanes_of(const kvb_call_trial *x)
     return all;
 }
 
-static lane lane_of(const scan_scene *s, const lanes *all, uint64_t i)
+static kvb_lane lane_of(const scan_scene *s, const lanes *all, uint64_t i)
 {
-    lane l = {.head = (uint32_t)(i / all->each),
-              .first = (uint32_t)(i % all->each) * all->width,
-              .arithmetic = &all->arithmetic};
+    kvb_lane l = {.head = (uint32_t)(i / all->each), .first = (uint32_t)(i % all->each) * all->width};
     const uint32_t left = s->call.problem.d_v - l.first;
     l.n = left < all->width ? left : all->width;
     return l;
-}
-
-/* Outputs and states compared with exact ones. */
-typedef struct judging {
-    const kvb_scan *call;
-    kvb_diff out, states;
-} judging;
-
-static void diff_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
-{
-    judging *j = ctx;
-    const kvb_scan_problem *p = &j->call->problem;
-    if (place->row)
-        kvb_diff_take(&j->states, place, l->want + (size_t)(place->row - 1) * l->n, l->n, p->state_elem,
-                      (const char *)j->call->states.base + at);
-    else
-        kvb_diff_take(&j->out, place, l->want, l->n, p->out_elem, (const char *)j->call->out + at);
 }
 
 /* Judges the last run. A large call is sampled: the first lane, the last, then random ones. */
@@ -790,7 +654,7 @@ static int outputs_judge(kvb_call_trial *x, const char *when)
     const kvb_scan_problem *p = &s->call.problem;
     const lanes all = lanes_of(x);
     const bool sampled = (double)p->heads * p->d_v * all.cost > 2 * MOST_JUDGED;
-    judging j = {.call = &s->call};
+    kvb_diff out = {0}, states = {0};
     double judged = 0;
     int error = 0;
     char why[256];
@@ -804,14 +668,14 @@ static int outputs_judge(kvb_call_trial *x, const char *when)
                                                                           : i == 0 ? 0
                                                                           : i == 1 ? all.n - 1
                                                                                    : any;
-        lane l = lane_of(s, &all, at);
-        error = lane_follow(s, &l, diff_take, &j);
+        const kvb_lane l = lane_of(s, &all, at);
+        error = kvb_lane_judge(&s->call, s->before, &all.arithmetic, &l, &out, &states);
         judged += all.cost * l.n;
         x->verdict->judged += p->n_tok;
     }
     x->verdict->rows += all.n * p->n_tok;
-    diff_tell(x, &j.out, KVB_CHECK_BOUND);
-    diff_tell(x, &j.states, KVB_CHECK_STATE);
+    diff_tell(x, &out, KVB_CHECK_BOUND);
+    diff_tell(x, &states, KVB_CHECK_STATE);
     return error;
 }
 
@@ -859,7 +723,7 @@ typedef struct repeated {
     uint32_t first, end;
 } repeated;
 
-/* Does the place belong to these tokens? *was, *now: its judged elements and its repeated ones. at: as in lane_take. */
+/* Does the place belong to these tokens? *was, *now: its judged elements and its repeated ones. at: as in kvb_lane_take. */
 static bool place_find(const repeated *a, const kvb_diff_place *place, size_t at, const char **was, const char **now)
 {
     const scan_scene *s = a->judged;
@@ -871,7 +735,7 @@ static bool place_find(const repeated *a, const kvb_diff_place *place, size_t at
 }
 
 /* Are the lane's bits the same? Records that this way was tried. */
-static bool lane_is_same(const repeated *a, const lane *l)
+static bool lane_is_same(const repeated *a, const kvb_lane *l)
 {
     const scan_scene *s = a->judged;
     const kvb_scan_problem *p = &s->call.problem;
@@ -879,23 +743,23 @@ static bool lane_is_same(const repeated *a, const lane *l)
     const char *was, *now;
     bool same = true;
     for (uint32_t t = a->first; t < a->end && same; t++)
-        same = !place_find(a, &(kvb_diff_place){.query = t}, out_at(p, l, t), &was, &now) ||
+        same = !place_find(a, &(kvb_diff_place){.query = t}, kvb_lane_out_at(&s->call, l, t), &was, &now) ||
                kvb_call_same_bits(a->verdict, a->way, was, now, bytes);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++)
         for (uint32_t i = 0; i < p->d_k && s->written[slot] && same; i++)
-            same = !place_find(a, &(kvb_diff_place){.query = s->writer[slot], .row = 1}, state_at(&s->call, l, slot, i),
-                               &was, &now) ||
+            same = !place_find(a, &(kvb_diff_place){.query = s->writer[slot], .row = 1},
+                               kvb_lane_state_at(&s->call, l, slot, i), &was, &now) ||
                    kvb_call_same_bits(a->verdict, a->way, was, now, row);
     return same;
 }
 
 /* Records the differences of elements. */
-static void repeated_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
+static void repeated_take(void *ctx, const kvb_lane *l, const kvb_diff_place *place, const kvb_recurrence_want *want,
+                          size_t at)
 {
     const repeated *a = ctx;
     const kvb_scan_problem *p = &a->judged->call.problem;
     const kvb_elem elem = place->row ? p->state_elem : p->out_elem;
-    const kvb_recurrence_want *want = l->want + (size_t)(place->row ? place->row - 1 : 0) * l->n;
     const char *was, *now;
     if (place_find(a, place, at, &was, &now))
         for (uint32_t i = 0; i < l->n; i++)
@@ -913,10 +777,10 @@ static int same_note(kvb_call_trial *x, kvb_same_kind way, const scan_scene *sce
     double judged = 0;
     int error = 0;
     for (uint64_t i = 0; i < all.n && judged < MOST_JUDGED && !error; i++) {
-        lane l = lane_of(s, &all, i);
+        const kvb_lane l = lane_of(s, &all, i);
         if (lane_is_same(&a, &l))
             continue;
-        error = lane_follow(s, &l, repeated_take, &a);
+        error = kvb_lane_follow(&s->call, s->before, &all.arithmetic, &l, repeated_take, &a);
         judged += all.cost * l.n;
     }
     return error;

@@ -6,6 +6,7 @@
  */
 #include "harness/faults/fault.h"
 #include "kernels/convert.h"
+#include "oracle/recurrence.h"
 
 #include <math.h>
 #include <string.h>
@@ -170,17 +171,13 @@ static void padded(const kvb_scan *call)
     static float unread[1u << 20]; /* scan() may not allocate */
     const kvb_scan_problem *p = &call->problem;
     const uint32_t last = p->n_tok - 1, slot = last_slot(call);
-    const size_t keys = (size_t)p->groups * p->d_k, values = (size_t)p->heads * p->d_v,
-                 gates = p->kind == KVB_SCAN_MAMBA1 ? values : p->heads;
+    const size_t values = (size_t)p->heads * p->d_v;
     if (last == 0 || slot == KVB_SCAN_NONE || values > sizeof unread / sizeof *unread)
         return;
     kvb_scan x = *call;
     x.problem.n_tok = x.problem.run = 1;
-    x.q = x.q ? x.q + last * keys : NULL;
-    x.k = x.k ? x.k + last * keys : NULL;
-    x.v += last * values;
-    x.gate = x.gate ? x.gate + last * gates : NULL;
-    x.beta = x.beta ? x.beta + (size_t)last * p->heads : NULL;
+    const kvb_recurrence_token token = kvb_recurrence_token_of(call, last, 0, 0);
+    x.q = token.q, x.k = token.k, x.v = token.v, x.gate = token.gate, x.beta = token.beta;
     x.from = x.to = &slot;
     x.out = unread;
     kvb_fault_here.scan->scan(&x);

@@ -14,7 +14,6 @@
 #include "harness/machine/team.h"
 #include "kernels/convert.h"
 #include "oracle/codec.h"
-#include "oracle/recurrence.h"
 #include "oracle/single.h"
 #include "workloads/array.h"
 #include "workloads/rng.h"
@@ -394,44 +393,6 @@ static int scan_inputs_make(made *m, uint64_t seed)
     return !error && s->begun && !state ? -ENOMEM : error;
 }
 
-/* Judges outputs and states of all heads; the oracle follows each from its first token on. */
-static int scan_compare(made *m, const kvb_scan *call)
-{
-    const kvb_scan_problem *p = &call->problem;
-    const uint32_t tokens = m->scan->tokens;
-    const size_t each = (size_t)p->d_k * p->d_v, out = kvb_elem_bytes(p->out_elem);
-    double *begun = calloc(each, sizeof *begun);
-    kvb_recurrence_want *want = calloc(each + p->d_v, sizeof *want);
-    kvb_diff diff = {0};
-    int error = begun && want ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < m->scan->batch * p->heads && !error; i++) {
-        const uint32_t b = i / p->heads, h = i % p->heads;
-        const kvb_diff_place place = {.event = b, .head = h};
-        kvb_recurrence *head = kvb_recurrence_open(p, &m->scan_arithmetic);
-        if (!head) {
-            error = -ENOMEM;
-            break;
-        }
-        for (size_t e = 0; e < each && m->rows[KVB_RECORDED_INITIAL]; e++)
-            begun[e] = (double)m->rows[KVB_RECORDED_INITIAL][i * each + e];
-        kvb_recurrence_begin(head, begun);
-        for (uint32_t t = b * tokens; t < (b + 1) * tokens; t++) {
-            const kvb_recurrence_token token = kvb_recurrence_token_of(call, t, h, 0);
-            kvb_recurrence_step(head, &token, want);
-            kvb_diff_take(&diff, &place, want, p->d_v, p->out_elem,
-                          (const char *)call->out + ((size_t)t * p->heads + h) * p->d_v * out);
-        }
-        kvb_recurrence_rest(head, true);
-        kvb_recurrence_state(head, want);
-        kvb_diff_take(&diff, &place, want, each, p->state_elem, kvb_scan_state(call, b, h));
-        kvb_recurrence_close(head);
-    }
-    m->rho = diff.rho;
-    free(begun);
-    free(want);
-    return error;
-}
-
 /* Makes one call of all sequences with the kernel, stores outputs and states in the arrays, and judges them. */
 static int scan_call_make(made *m, const kvb_kernel *kernel, const kvb_team *team)
 {
@@ -466,27 +427,33 @@ static int scan_call_make(made *m, const kvb_kernel *kernel, const kvb_team *tea
     const size_t bytes = final ? m->tensors[KVB_RECORDED_FINAL].bytes / s->batch : 0, slot = (bytes + 63) / 64 * 64,
                  scratch = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&call.problem, team->n) : 0;
     uint32_t *places = calloc(2 * (size_t)n, sizeof *places);
+    char *before = calloc(s->batch, slot + 1);
+    kvb_diff diff = {0};
     call.states = (kvb_scan_states){aligned_alloc(64, s->batch * slot + 64), slot, s->batch};
     call.scratch = aligned_alloc(64, (scratch + 127) / 64 * 64);
-    int error = call.out && final && places && call.states.base && call.scratch ? 0 : -ENOMEM;
+    int error = call.out && final && places && before && call.states.base && call.scratch ? 0 : -ENOMEM;
     for (uint32_t t = 0; t < n && !error; t++) {
         const uint32_t b = t / s->tokens, at = t % s->tokens;
         places[t] = at ? KVB_SCAN_PREVIOUS : initial ? b : KVB_SCAN_ZERO;
         places[n + t] = at + 1 < s->tokens ? KVB_SCAN_NONE : b;
     }
     for (uint32_t b = 0; b < s->batch && initial && !error; b++)
-        memcpy((char *)call.states.base + b * slot, initial + b * bytes, bytes);
+        memcpy(before + b * slot, initial + b * bytes, bytes);
+    if (!error)
+        memcpy(call.states.base, before, s->batch * slot);
     call.from = places;
     call.to = places + n;
     if (!error)
         error = kernel->scan->scan(&call);
     for (uint32_t b = 0; b < s->batch && !error; b++)
         memcpy(final + b * bytes, (const char *)call.states.base + b * slot, bytes);
-    if (!error) {
+    if (!error)
         kernel->scan->arithmetic(&call.problem, &m->scan_arithmetic);
-        error = scan_compare(m, &call);
-    }
+    for (uint32_t h = 0; h < s->heads && !error; h++)
+        error = kvb_lane_judge(&call, before, &m->scan_arithmetic, &(kvb_lane){.head = h, .n = s->d_v}, &diff, &diff);
+    m->rho = diff.rho;
     free(places);
+    free(before);
     free(call.states.base);
     free(call.scratch);
     return error;

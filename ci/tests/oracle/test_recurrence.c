@@ -3,6 +3,7 @@
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/bound.h"
+#include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 
 /*
@@ -249,16 +250,19 @@ TEST(forks_are_apart)
 TEST(rho_is_the_largest_share)
 {
     const kvb_recurrence_want want[3] = {{1, 0.5, 1}, {2, 0.25, 1}, {3, 0, 1}};
-    float got[3] = {1.25f, 2.0f, 3.0f};
-    size_t at = 9;
-    assert_true(kvb_recurrence_rho(want, KVB_F32, got, 3, &at) == 0.5 && at == 0);
-    got[1] = 2.5f;
-    assert_true(kvb_recurrence_rho(want, KVB_F32, got, 3, &at) == 2 && at == 1);
-    got[2] = 3.5f;
-    assert_true(isinf(kvb_recurrence_rho(want, KVB_F32, got, 3, &at)) && at == 2);
-    got[2] = 3;
-    got[0] = NAN;
-    assert_true(isinf(kvb_recurrence_rho(want, KVB_F32, got, 3, &at)) && at == 0);
+    const struct {
+        float got[3];
+        double rho;
+        uint32_t at;
+    } rows[] = {{{1.25f, 2.0f, 3.0f}, 0.5, 0},
+                {{1.25f, 2.5f, 3.0f}, 2, 1},
+                {{1.25f, 2.5f, 3.5f}, INFINITY, 2},
+                {{NAN, 2.5f, 3.0f}, INFINITY, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kvb_diff diff = {0};
+        kvb_diff_take(&diff, &(kvb_diff_place){0}, want, 3, KVB_F32, rows[i].got);
+        assert_true(diff.rho == rows[i].rho && diff.worst.channel == rows[i].at);
+    }
 }
 
 /* A call's token is found by its place, its head, and the head's group; gates and decays depend on the kind. */

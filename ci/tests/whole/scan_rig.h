@@ -11,6 +11,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/model.h"
+#include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 
 static const kvb_kernel *const scan_kernels[] = {&kvb_kernel_scan_reference, &kvb_kernel_scan, NULL};
@@ -194,6 +195,13 @@ static inline void rig_rho(double *most, double rho)
     *most = rho > *most ? rho : *most;
 }
 
+static inline void rig_compare(double *most, const kvb_recurrence_want *want, kvb_elem elem, const void *got, size_t n)
+{
+    kvb_diff diff = {0};
+    kvb_diff_take(&diff, &(kvb_diff_place){0}, want, n, elem, got);
+    rig_rho(most, diff.rho);
+}
+
 /* Compares each token's out and each written slot with the oracle. */
 static inline void rig_judge(scan_rig *r, uint32_t n)
 {
@@ -216,7 +224,7 @@ static inline void rig_judge(scan_rig *r, uint32_t n)
                 const char *out = (const char *)x->out + ((size_t)u * p->heads + h) * p->d_v * out_bytes;
                 const kvb_recurrence_token token = kvb_recurrence_token_of(x, u, h, 0);
                 kvb_recurrence_step(now, &token, want);
-                rig_rho(&r->rho_out, kvb_recurrence_rho(want, p->out_elem, out, p->d_v, NULL));
+                rig_compare(&r->rho_out, want, p->out_elem, out, p->d_v);
                 for (uint32_t c = 0; c < p->d_v; c++) {
                     float got;
                     kvb_elems_decode(p->out_elem, &got, out + c * out_bytes, 1);
@@ -236,7 +244,7 @@ static inline void rig_judge(scan_rig *r, uint32_t n)
     for (uint32_t s = 0; s < r->slots; s++)
         for (uint32_t h = 0; h < p->heads && r->written[s]; h++) {
             kvb_recurrence_state(r->book[s * p->heads + h], want);
-            rig_rho(&r->rho_state, kvb_recurrence_rho(want, p->state_elem, kvb_scan_state(x, s, h), elements, NULL));
+            rig_compare(&r->rho_state, want, p->state_elem, kvb_scan_state(x, s, h), elements);
         }
     r->error = error / size;
     r->bound = bound / size;
