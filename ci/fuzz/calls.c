@@ -356,12 +356,12 @@ void kvb_verbs_model(kvb_model *m, uint32_t shape, const kvb_pool_type *k, const
     }
 }
 
-/* A planted fault of caches (kvbench faults), to test these tests. NULL: no such fault. */
+/* A planted fault (kvbench faults), of a cache, to test these tests. NULL: no such fault. */
 static const kvb_fault *fault_find(const char *name)
 {
     for (size_t t = 0; name && kvb_fault_tables[t]; t++)
         for (const kvb_fault *fault = kvb_fault_tables[t]; fault->name; fault++)
-            if (fault->cache && !strcmp(fault->name, name))
+            if (!strcmp(fault->name, name))
                 return fault;
     return NULL;
 }

@@ -404,22 +404,29 @@ static const kvb_pool_type *pool_plant(const kvb_pool_type *honest, const kvb_wr
 
 /* ------------------------------------------------------------------------------------------------------------------ */
 
+/* Has the part a hook or a number? */
+static bool changes(const void *part, size_t bytes)
+{
+    const char *at = part;
+    return *at || memcmp(at, at + 1, bytes - 1) != 0; /* each byte equals the one before it */
+}
+
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
     const kvb_fault *planted = fault;
     (void)why;
     (void)why_bytes;
     kvb_fault_here.by = planted->by;
-    if (planted->kernel)
-        replay->kernel = kernel_plant(replay->kernel, planted->kernel);
-    if (planted->scan)
-        replay->scan = scan_plant(replay->scan, planted->scan);
-    if (planted->cache)
-        replay->cache = cache_plant(replay->cache, planted->cache);
-    if (planted->k_pool)
-        replay->k_pool = pool_plant(replay->k_pool, planted->k_pool);
-    if (planted->v_pool)
-        replay->v_pool = pool_plant(replay->v_pool, planted->v_pool);
+    if (changes(&planted->kernel, sizeof planted->kernel))
+        replay->kernel = kernel_plant(replay->kernel, &planted->kernel);
+    if (changes(&planted->scan, sizeof planted->scan))
+        replay->scan = scan_plant(replay->scan, &planted->scan);
+    if (changes(&planted->cache, sizeof planted->cache))
+        replay->cache = cache_plant(replay->cache, &planted->cache);
+    if (changes(&planted->k_pool, sizeof planted->k_pool))
+        replay->k_pool = pool_plant(replay->k_pool, &planted->k_pool);
+    if (changes(&planted->v_pool, sizeof planted->v_pool))
+        replay->v_pool = pool_plant(replay->v_pool, &planted->v_pool);
     replay->length = planted->length;
     return 0;
 }

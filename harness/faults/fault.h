@@ -122,7 +122,7 @@ typedef struct kvb_wrong_pool {
     void (*view)(kvb_view *view);
     void (*load)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw); /* replaces write_raw() */
     int bytes, row_bytes;                                                             /* added to the pool's answers */
-} kvb_wrong_pool, kvb_wrong_k_pool, kvb_wrong_v_pool;
+} kvb_wrong_pool;
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -134,20 +134,14 @@ typedef struct kvb_fault {
      * "calls none any kernel": single calls of the kernel. */
     const char *where;
     double by; /* a number for the hooks */
-    const kvb_wrong_kernel *kernel;
-    const kvb_wrong_scan *scan;
-    const kvb_wrong_cache *cache;
-    const kvb_wrong_pool *k_pool, *v_pool;
+    /* hooks; a part without any is not changed */
+    kvb_wrong_kernel kernel;
+    kvb_wrong_scan scan;
+    kvb_wrong_cache cache;
+    kvb_wrong_pool k_pool, v_pool;
     /* As in kvb_replay_options: all parts are honest, and an engine counts the length of a sequence wrongly. */
     uint32_t (*length)(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length);
 } kvb_fault;
-
-/* A member of a row: KVB_IN(v_pool, .copy = copy_nothing). */
-#define KVB_IN(part, ...)                                                                                              \
-    .part = &(const kvb_wrong_##part)                                                                                  \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
 
 /* Each ends with a name of NULL. */
 extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_scan_faults[], kvb_cache_faults[],
