@@ -7,6 +7,7 @@
 
 #include "harness/bench/bench.h"
 #include "harness/matrix/ground_truth.h"
+#include "harness/replay/meter.h"
 #include "workloads/live/live.h"
 #include "workloads/values.h"
 
@@ -340,20 +341,13 @@ static kvb_mask_kind mask_kind(const kvb_bench_work *work)
 /* Counts visible pairs and cells from the mask itself. */
 static int sights_count(kvb_bench_sight *s, uint32_t n_tok)
 {
-    size_t words = ((size_t)s->cells + 63) / 64;
-    uint64_t *seen = calloc(words, sizeof *seen);
+    uint64_t *seen = malloc(((size_t)s->cells + 63) / 64 * sizeof *seen);
+    kvb_traffic traffic;
     if (!seen)
         return -ENOMEM;
-    for (uint32_t t = 0; t < n_tok; t++) {
-        uint32_t cursor = 0;
-        kvb_run run;
-        while (kvb_mask_next(&s->mask, n_tok, s->cells, t, &cursor, &run)) {
-            s->pairs += run.end - run.begin;
-            kvb_bits_set(seen, run.begin, run.end);
-        }
-    }
-    for (size_t w = 0; w < words; w++)
-        s->unique += (uint64_t)__builtin_popcountll(seen[w]);
+    kvb_traffic_count(&s->mask, n_tok, s->cells, seen, &traffic);
+    s->pairs = traffic.pairs;
+    s->unique = traffic.unique_cells;
     free(seen);
     return 0;
 }

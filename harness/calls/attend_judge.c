@@ -13,7 +13,6 @@
 #include "harness/calls/subject.h"
 #include "harness/calls/pairwise.h"
 #include "harness/matrix/ground_truth.h"
-#include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"
 #include "kernels/convert.h"
@@ -544,18 +543,6 @@ static void scene_reset(attend_scene *s)
         kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
 }
 
-/* Makes K and V rows read-only, or writable. */
-static void scene_protect(const attend_scene *s, bool read_only)
-{
-    const kvb_view *const views[] = {&s->call.k, &s->call.v, s->call.k.front, s->call.v.front};
-    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
-        for (size_t lane = 0; views[i] && lane < 4; lane++) {
-            const void *const lanes[] = {views[i]->base, views[i]->scales, views[i]->zeros, views[i]->recent};
-            if (lanes[lane])
-                kvb_guard_protect(lanes[lane], read_only);
-        }
-}
-
 /* ---- one run of the kernel ----------------------------------------------------------------------------------- */
 
 static size_t row_count(const attend_scene *s)
@@ -565,8 +552,10 @@ static size_t row_count(const attend_scene *s)
 
 static void begin(kvb_call_trial *x)
 {
+    const attend_scene *s = x->scene;
     scene_reset(x->scene);
-    scene_protect(x->scene, true);
+    kvb_view_protect(&s->call.k, true);
+    kvb_view_protect(&s->call.v, true);
 }
 
 static int run(kvb_call_trial *x)
@@ -584,7 +573,8 @@ static void look(kvb_call_trial *x)
     const size_t at = kvb_outputs_left(s->call.out, n, bytes);
     const size_t lse = s->call.lse ? kvb_outputs_left(s->call.lse, rows, sizeof(float)) : rows;
     const size_t row = at < n ? at / p->v_dim : lse;
-    scene_protect(s, false);
+    kvb_view_protect(&s->call.k, false);
+    kvb_view_protect(&s->call.v, false);
     if (at < n || lse < rows)
         kvb_call_wrong(x->verdict, KVB_CHECK_WRITTEN, "%s of query %zu, head %zu is left unwritten",
                        at < n ? "out" : "lse", row / p->n_heads, row % p->n_heads);

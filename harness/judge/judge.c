@@ -1025,7 +1025,6 @@ static void result_end(trial *t, uint64_t not_finite)
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
     char words[700], channel[32] = "";
     r->status = KVB_STATUS_PASS;
-    r->rho = d->rho;
     r->error.rho_worst = d->rho_worst;
     r->error.rho_lse = d->rho_lse;
     r->error.max_abs = d->max_abs;
@@ -1035,13 +1034,7 @@ static void result_end(trial *t, uint64_t not_finite)
     r->error.looked.opinion = t->opinion.rows;
     r->error.total_rows = j->rows;
     r->error.has_place = true;
-    r->error.event = d->worst.event;
-    r->error.query = d->worst.query;
-    r->error.head = d->worst.head;
-    r->error.channel = d->worst.channel;
-    r->error.got = d->worst.got;
-    r->error.want = d->worst.want;
-    r->error.bound = d->worst.bound;
+    kvb_worst_note(d, r);
     r->error.bits_k = r->error.bits_v = 8 * (double)kvb_dtype_bytes(t->shape.k.tensor->dtype);
     if (d->any_failed) {
         char sequences[80], heads[80], queries[80];

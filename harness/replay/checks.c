@@ -38,14 +38,10 @@ static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool re
 {
     if (p->options->knobs->no_guard || p->number > 0)
         return;
-    const kvb_attend *got = &p->call.args; /* the kernel's rows: staged, or the same */
-    const kvb_view *const views[] = {&spec->k, &spec->v, spec->k.front, spec->v.front, &got->k, &got->v};
-    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
-        for (size_t lane = 0; views[i] && lane < 4; lane++) {
-            const void *const lanes[] = {views[i]->base, views[i]->scales, views[i]->zeros, views[i]->recent};
-            if (lanes[lane])
-                kvb_guard_protect(lanes[lane], read_only);
-        }
+    kvb_view_protect(&spec->k, read_only);
+    kvb_view_protect(&spec->v, read_only);
+    kvb_view_protect(&p->call.args.k, read_only); /* staged rows, or the same */
+    kvb_view_protect(&p->call.args.v, read_only);
 }
 
 static int inputs_guard(kvb_pass *p, kvb_made *m)

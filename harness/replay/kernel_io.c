@@ -310,3 +310,13 @@ void kvb_view_flush(const kvb_view *v, uint32_t n_kv_heads)
         region_flush(v->front, n_kv_heads);
     region_flush(&own, n_kv_heads);
 }
+
+void kvb_view_protect(const kvb_view *view, bool read_only)
+{
+    const void *const lanes[] = {view->base, view->scales, view->zeros, view->recent};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+        if (lanes[i])
+            kvb_guard_protect(lanes[i], read_only);
+    if (view->front)
+        kvb_view_protect(view->front, read_only);
+}

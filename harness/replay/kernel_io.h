@@ -73,6 +73,8 @@ void kvb_kernel_io_free(kvb_kernel_io *io);
 bool kvb_flush_available(char *why, size_t why_bytes);
 /* Flushes all memory that a kernel may read of a view, side tables included; or a block of memory. */
 void kvb_view_flush(const kvb_view *view, uint32_t n_kv_heads);
+/* Makes its guarded memory and its front's read-only, or writable. */
+void kvb_view_protect(const kvb_view *view, bool read_only);
 void kvb_block_flush(const void *block, size_t bytes);
 
 #endif

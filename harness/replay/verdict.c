@@ -147,7 +147,7 @@ static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *r
     element_add(d->rho, &d->worst, trace, result);
 }
 
-static void worst_note(const kvb_diff *d, kvb_result *result)
+void kvb_worst_note(const kvb_diff *d, kvb_result *result)
 {
     result->rho = d->rho;
     result->error.event = d->worst.event;
@@ -168,7 +168,7 @@ static void more_judge(const kvb_diff *d, kvb_check check, const char *words, co
     if (d->rho <= 1 || !decides || result->status != KVB_STATUS_PASS || kvb_check_is_off(check))
         return;
     fail(check, result);
-    worst_note(d, result);
+    kvb_worst_note(d, result);
     add(result, "%s", words);
     failure_add(d, trace, result);
 }
@@ -195,14 +195,14 @@ void kvb_scan_judge(const kvb_diff *d, const kvb_diff *attended, size_t rows, co
     }
     more_judge(d, KVB_CHECK_BOUND, "", trace, true, result);
     if (result->status == KVB_STATUS_PASS && d->rho > result->rho)
-        worst_note(d, result);
+        kvb_worst_note(d, result);
 }
 
 void kvb_states_judge(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {
     more_judge(d, KVB_CHECK_STATE, "", trace, true, result);
     if (result->status == KVB_STATUS_PASS && d->rho > result->rho)
-        worst_note(d, result);
+        kvb_worst_note(d, result);
 }
 
 void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, uint64_t passes, const kvb_trace *trace,
@@ -217,7 +217,7 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
     result->error.total_rows =
         oracle->total_rows + (oracle->descent ? oracle->descent->total * trace->needs.tokens : 0);
     result->error.has_place = d->rows > 0;
-    worst_note(d, result);
+    kvb_worst_note(d, result);
     result->error.format_max_abs = oracle->format.max_abs;
     result->error.format_rel_l2 = oracle->format.rel_l2;
     result->error.format_kl_mean = oracle->format.kl_mean;

@@ -13,6 +13,9 @@
 void kvb_diff_judge(const kvb_diff *diff, const kvb_oracle *oracle, size_t rows, uint64_t passes,
                     const kvb_trace *trace, bool decides, kvb_result *result);
 
+/* Fills rho and the place of the worst element. */
+void kvb_worst_note(const kvb_diff *diff, kvb_result *result);
+
 /* Judges second opinions (oracle/opinion.h). Only failures are reported. */
 void kvb_opinion_judge(const kvb_diff *diff, const kvb_trace *trace, bool decides, kvb_result *result);
 /* Judges layers that scan, after those that attend: `rows` rows had to be compared. Bounds always decide, as scans have
