@@ -452,9 +452,13 @@ static const float *row_turned(const rows_pool *r, const float *row)
 static void row_write(rows_pool *r, uint32_t h, uint32_t cell, const float *row)
 {
     const pool_lane *lane = r->lanes.lane;
-    r->isa->encode[r->kind->rule](r->pool.type->format, row_turned(r, row), 1, r->lanes.options.dim,
-                                  r->head_scales ? r->head_scales[h] : 1.0f, lane_at(&lane[KVB_LANE_CODES], h, cell),
-                                  lane_at(&lane[KVB_LANE_SCALES], h, cell), lane_at(&lane[KVB_LANE_ZEROS], h, cell));
+    const kvb_coded to = {r->pool.type->format,
+                          lane_at(&lane[KVB_LANE_CODES], h, cell),
+                          lane_at(&lane[KVB_LANE_SCALES], h, cell),
+                          lane_at(&lane[KVB_LANE_ZEROS], h, cell),
+                          r->head_scales ? r->head_scales[h] : 1.0f,
+                          1};
+    r->isa->encode[r->kind->rule](&to, row_turned(r, row), r->lanes.options.dim);
 }
 
 static void rows_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *src)
@@ -547,6 +551,16 @@ static char *tile_at(const residual_pool *p, int lane, uint32_t h, uint32_t cell
     return (char *)lane_at(&p->rows.lanes.lane[lane], h, cell) + before;
 }
 
+static kvb_coded tile_of(const residual_pool *p, uint32_t h, uint32_t cell, uint32_t first)
+{
+    return (kvb_coded){&p->rows.kind->format,
+                       tile_at(p, KVB_LANE_CODES, h, cell, first),
+                       tile_at(p, KVB_LANE_SCALES, h, cell, first),
+                       tile_at(p, KVB_LANE_ZEROS, h, cell, first),
+                       1.0f,
+                       1};
+}
+
 /* Encodes one head's rows of a slot, channels first .. first+n-1, into the lanes. */
 static void tile_encode(const residual_pool *p, uint32_t slot, uint32_t h, uint32_t first, uint32_t n)
 {
@@ -562,15 +576,18 @@ static void tile_encode(const residual_pool *p, uint32_t slot, uint32_t h, uint3
         char *row = slot_row(p, slot, h, i) + first * sizeof(uint16_t);
         if (!(held >> i & 1))
             continue;
-        p->rows.isa->decode[KVB_RULE_F16](f, row, NULL, NULL, n, 1.0f, rows + i * n);
-        if (f->axis != KVB_AXIS_TOKENS)
-            encode(f, rows + i * n, 1, n, 1.0f, tile_at(p, KVB_LANE_CODES, h, start + i, first),
-                   tile_at(p, KVB_LANE_SCALES, h, start + i, first), tile_at(p, KVB_LANE_ZEROS, h, start + i, first));
+        p->rows.isa->decode[KVB_RULE_F16](&(kvb_coded){.format = f, .codes = row}, n, rows + i * n);
+        if (f->axis != KVB_AXIS_TOKENS) {
+            const kvb_coded to = tile_of(p, h, start + i, first);
+            encode(&to, rows + i * n, n);
+        }
     }
     if (f->axis != KVB_AXIS_TOKENS)
         return;
-    encode(f, rows, held, n, 1.0f, codes, tile_at(p, KVB_LANE_SCALES, h, start, first),
-           tile_at(p, KVB_LANE_ZEROS, h, start, first));
+    kvb_coded block = tile_of(p, h, start, first);
+    block.codes = codes;
+    block.held = held;
+    encode(&block, rows, n);
     for (uint32_t i = 0; i < f->residual_cells && start + i < p->rows.lanes.usable;
          i++) /* the lanes may end within the block */
         memcpy(tile_at(p, KVB_LANE_CODES, h, start + i, first), codes + i * bytes, bytes);
@@ -617,9 +634,9 @@ static void row_decode(const residual_pool *p, uint32_t h, uint32_t cell, char *
         uint32_t n = dim - first < TILE ? dim - first : TILE;
         uint16_t half[TILE];
         float row[TILE];
-        decode(f, tile_at(p, KVB_LANE_CODES, h, cell, first), tile_at(p, KVB_LANE_SCALES, h, cell, first),
-               tile_at(p, KVB_LANE_ZEROS, h, cell, first), n, 1.0f, row);
-        p->rows.isa->encode[KVB_RULE_F16](f, row, 1, n, 1.0f, half, NULL, NULL);
+        const kvb_coded from = tile_of(p, h, cell, first);
+        decode(&from, n, row);
+        p->rows.isa->encode[KVB_RULE_F16](&(kvb_coded){.format = f, .codes = half}, row, n);
         for (uint32_t i = 0; i < n; i++) /* the highest level can round to infinity: take 65504 */
             half[i] = (uint16_t)(half[i] - ((half[i] & 0x7fff) == 0x7c00));
         memcpy(to + first * sizeof *half, half, n * sizeof *half);
@@ -654,7 +671,8 @@ static void block_write(residual_pool *p, uint32_t start, uint32_t n, const floa
     for (uint32_t h = 0; h < heads; h++)
         for (uint32_t i = 0; i < n; i++) {
             const float *row = row_turned(&p->rows, src + ((size_t)i * heads + h) * dim);
-            p->rows.isa->encode[KVB_RULE_F16](f, row, 1, dim, 1.0f, slot_row(p, slot, h, at + i), NULL, NULL);
+            p->rows.isa->encode[KVB_RULE_F16](&(kvb_coded){.format = f, .codes = slot_row(p, slot, h, at + i)}, row,
+                                              dim);
         }
 }
 

@@ -118,8 +118,8 @@ static void encode_run(const part *p, kvb_cpu_level level)
             memcpy(turned + (r + i) * DIM, from + i * DIM, DIM * sizeof *from);
             isa->rotate(f->transform, DIM, false, turned + (r + i) * DIM);
         }
-        isa->encode[rule](f, f->transform ? turned + r * DIM : from, n < 64 ? (1ull << n) - 1 : ~0ull, DIM, 1.0f,
-                          codes + r * row_bytes, scales, zeros);
+        const kvb_coded to = {f, codes + r * row_bytes, scales, zeros, 1.0f, n < 64 ? (1ull << n) - 1 : ~0ull};
+        isa->encode[rule](&to, f->transform ? turned + r * DIM : from, DIM);
     }
 }
 
@@ -129,7 +129,8 @@ static void decode_run(const part *p, kvb_cpu_level level)
     const kvb_format *f = p->type->format;
     const size_t row_bytes = kvb_codes_bytes(f, DIM);
     for (uint32_t r = 0; r < CELLS; r++) {
-        isa->decode[kvb_decode_rule(f)](f, codes + r * row_bytes, scales, zeros, DIM, 1.0f, turned + r * DIM);
+        const kvb_coded from = {f, codes + r * row_bytes, scales, zeros, 1.0f, 0};
+        isa->decode[kvb_decode_rule(f)](&from, DIM, turned + r * DIM);
         if (f->transform)
             isa->rotate(f->transform, DIM, true, turned + r * DIM);
     }

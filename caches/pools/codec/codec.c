@@ -136,19 +136,18 @@ void kvb_codec_read(const kvb_view *v, uint32_t h, uint32_t first, uint32_t n, f
 
     for (uint32_t i = 0; i < n; i++, rows += v->dim) {
         uint32_t c = first + i, slot = w ? v->recent_slot[c / w] : KVB_SLOT_NONE;
+        const char *codes = (const char *)v->base + h * v->head_stride + c * v->cell_stride;
         const char *scales = v->scales, *zeros = v->zeros;
         if (scales)
             scales += h * v->scale_head_stride + c / shared * v->scale_cell_stride;
         if (zeros)
             zeros += h * v->zero_head_stride + c / shared * v->zero_cell_stride;
         if (slot != KVB_SLOT_NONE)
-            recent(f,
-                   (const char *)v->recent + slot * v->recent_slot_stride + h * v->recent_head_stride +
-                       (size_t)(c % w) * v->dim * 2,
-                   NULL, NULL, v->dim, 1.0f, rows);
-        else
-            decode(f, (const char *)v->base + h * v->head_stride + c * v->cell_stride, scales, zeros, v->dim,
-                   head_scale, rows);
+            codes = (const char *)v->recent + slot * v->recent_slot_stride + h * v->recent_head_stride +
+                    (size_t)(c % w) * v->dim * 2;
+        const kvb_coded from = {
+            f, (void *)(uintptr_t)codes, (void *)(uintptr_t)scales, (void *)(uintptr_t)zeros, head_scale, 0};
+        (slot != KVB_SLOT_NONE ? recent : decode)(&from, v->dim, rows);
         if (f->transform)
             isa->rotate(f->transform, v->dim, true, rows);
     }

@@ -29,17 +29,20 @@ typedef enum kvb_rule {
     KVB_RULES
 } kvb_rule;
 
-/*
- * Encodes rows [n][dim], already transformed, into codes [n][kvb_codes_bytes], scales and zeros. n is 1, but
- * CHANNELS encodes the n cells of a group: bit i of `held` says that cell i holds a row; rows of other cells are not
- * read, and their codes are set to 0. head_scale: the factor that decoding applies; 1: the format has none.
- */
-typedef void kvb_encode(const kvb_format *format, const float *rows, uint64_t held, uint32_t dim, float head_scale,
-                        void *codes, void *scales, void *zeros);
+/* Where the codes, scales and zeros of encoded rows lie. */
+typedef struct kvb_coded {
+    const kvb_format *format;
+    void *codes, *scales, *zeros; /* scales, zeros: NULL if the format has none. Decoding only reads */
+    float head_scale;             /* the factor that decoding applies; 1: the format has none */
+    uint64_t held;                /* encoding CHANNELS: bit i: cell i holds a row */
+} kvb_coded;
+
+/* Encodes rows [n][dim], already transformed, into codes [n][kvb_codes_bytes], scales and zeros. n is 1, but CHANNELS
+ * encodes the n cells of a group: rows of cells that hold none are not read, and their codes are set to 0. */
+typedef void kvb_encode(const kvb_coded *to, const float *rows, uint32_t dim);
 
 /* Decodes one row, which is still transformed. CHANNELS: scales and zeros [dim] are those of the row's group. */
-typedef void kvb_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                        uint32_t dim, float head_scale, float *row);
+typedef void kvb_decode(const kvb_coded *from, uint32_t dim, float *row);
 
 /* Transforms one row in place. inverse: signs are applied last. */
 typedef void kvb_rotate(kvb_transform transform, uint32_t dim, bool inverse, float *row);

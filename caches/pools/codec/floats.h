@@ -53,43 +53,33 @@ static inline float f16_value(uint16_t h)
     return float_of(sign | pick(a >= 0x7c00u, special, finite));
 }
 
-static inline void f32_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
-                              void *codes, void *scales, void *zeros)
+static inline void f32_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    (void)format, (void)held, (void)head_scale, (void)scales, (void)zeros;
-    memcpy(codes, row, dim * sizeof *row);
+    memcpy(c->codes, row, dim * sizeof *row);
 }
 
-static inline void f32_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                              uint32_t dim, float head_scale, float *row)
+static inline void f32_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    (void)format, (void)head_scale, (void)scales, (void)zeros;
-    memcpy(row, codes, dim * sizeof *row);
+    memcpy(row, c->codes, dim * sizeof *row);
 }
 
-static inline void f16_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
-                              void *codes, void *scales, void *zeros)
+static inline void f16_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    uint16_t *to = codes;
-    (void)format, (void)held, (void)head_scale, (void)scales, (void)zeros;
+    uint16_t *to = c->codes;
     for (uint32_t i = 0; i < dim; i++)
         to[i] = f16_of(row[i]);
 }
 
-static inline void f16_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                              uint32_t dim, float head_scale, float *row)
+static inline void f16_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    const uint16_t *from = codes;
-    (void)format, (void)head_scale, (void)scales, (void)zeros;
+    const uint16_t *from = c->codes;
     for (uint32_t i = 0; i < dim; i++)
         row[i] = f16_value(from[i]);
 }
 
-static inline void bf16_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                               float head_scale, void *codes, void *scales, void *zeros)
+static inline void bf16_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    uint16_t *to = codes;
-    (void)format, (void)held, (void)head_scale, (void)scales, (void)zeros;
+    uint16_t *to = c->codes;
     for (uint32_t i = 0; i < dim; i++) {
         uint32_t b = bits_of(row[i]), rounded = (b + 0x7fffu + (b >> 16 & 1u)) >> 16;
         /* a NaN: rounding could carry it into infinity */
@@ -97,11 +87,9 @@ static inline void bf16_encode(const kvb_format *format, const float *row, uint6
     }
 }
 
-static inline void bf16_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                               uint32_t dim, float head_scale, float *row)
+static inline void bf16_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    const uint16_t *from = codes;
-    (void)format, (void)head_scale, (void)scales, (void)zeros;
+    const uint16_t *from = c->codes;
     for (uint32_t i = 0; i < dim; i++)
         row[i] = float_of((uint32_t)from[i] << 16);
 }
@@ -211,34 +199,30 @@ static inline void fp8_codes(bool wide, const float *restrict row, uint32_t dim,
     }
 }
 
-static inline void fp8_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
-                              void *codes, void *scales, void *zeros)
+static inline void fp8_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    bool wide = format->elem == KVB_E5M2;
-    float divisor = head_scale;
-    (void)held, (void)zeros;
-    if (format->group) {
+    bool wide = c->format->elem == KVB_E5M2;
+    float divisor = c->head_scale;
+    if (c->format->group) {
         float scale = largest_of(row, dim, LIMIT_FLT_MAX) / (wide ? 57344.0f : 448.0f);
-        memcpy(scales, &scale, sizeof scale);
+        memcpy(c->scales, &scale, sizeof scale);
         divisor = divisor_of(scale);
     }
     /* each case has a loop of its own */
     if (divisor == 1.0f)
-        wide ? fp8_codes(true, row, dim, 1.0f, codes) : fp8_codes(false, row, dim, 1.0f, codes);
+        wide ? fp8_codes(true, row, dim, 1.0f, c->codes) : fp8_codes(false, row, dim, 1.0f, c->codes);
     else
-        wide ? fp8_codes(true, row, dim, divisor, codes) : fp8_codes(false, row, dim, divisor, codes);
+        wide ? fp8_codes(true, row, dim, divisor, c->codes) : fp8_codes(false, row, dim, divisor, c->codes);
 }
 
-static inline void fp8_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                              uint32_t dim, float head_scale, float *row)
+static inline void fp8_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    const uint8_t *restrict from = codes;
+    const uint8_t *restrict from = c->codes;
     float *restrict to = row;
-    float scale = head_scale; /* no format has both */
-    (void)zeros;
-    if (format->group)
-        memcpy(&scale, scales, sizeof scale);
-    if (format->elem == KVB_E5M2)
+    float scale = c->head_scale; /* no format has both */
+    if (c->format->group)
+        memcpy(&scale, c->scales, sizeof scale);
+    if (c->format->elem == KVB_E5M2)
         for (uint32_t i = 0; i < dim; i++)
             to[i] = e5m2_value(from[i]) * scale;
     else
@@ -294,21 +278,19 @@ static inline void e2m1_values(const uint8_t *restrict from, uint32_t n, float *
     }
 }
 
-static inline void fp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
-                              void *codes, void *scales, void *zeros)
+static inline void fp4_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    uint8_t *to = codes, *scale = scales;
-    uint32_t group = format->group;
+    uint8_t *to = c->codes, *scale = c->scales;
+    uint32_t group = c->format->group;
     float y[MX_SPAN];
-    (void)held, (void)zeros;
     for (uint32_t first = 0; first < dim; first += MX_SPAN) {
         uint32_t n = dim - first < MX_SPAN ? dim - first : MX_SPAN;
         for (uint32_t i = 0; i < n; i += group) {
             const float *x = row + first + i;
             float largest = largest_of(x, group, LIMIT_FLT_MAX);
-            if (format->scale_elem == KVB_E4M3) {
-                uint32_t code = e4m3_of(bits_of(largest / 6.0f / head_scale));
-                float divisor = divisor_of(e4m3_value(code) * head_scale);
+            if (c->format->scale_elem == KVB_E4M3) {
+                uint32_t code = e4m3_of(bits_of(largest / 6.0f / c->head_scale));
+                float divisor = divisor_of(e4m3_value(code) * c->head_scale);
                 *scale++ = (uint8_t)code;
                 for (uint32_t j = 0; j < group; j++)
                     y[i + j] = finite_of(x[j]) / divisor;
@@ -325,15 +307,14 @@ static inline void fp4_encode(const kvb_format *format, const float *row, uint64
     }
 }
 
-static inline void fp4_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                              uint32_t dim, float head_scale, float *row)
+static inline void fp4_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    const uint8_t *scale = scales;
-    uint32_t group = format->group;
-    (void)zeros;
-    e2m1_values(codes, dim, row);
+    const uint8_t *scale = c->scales;
+    const uint32_t group = c->format->group;
+    const float head_scale = c->head_scale;
+    e2m1_values(c->codes, dim, row);
     for (float *end = row + dim; row < end; row += group)
-        if (format->scale_elem == KVB_E4M3) {
+        if (c->format->scale_elem == KVB_E4M3) {
             float factor = e4m3_value(*scale++);
             for (uint32_t j = 0; j < group; j++)
                 row[j] = row[j] * factor * head_scale; /* the first product is exact */

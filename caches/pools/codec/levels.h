@@ -12,14 +12,12 @@
  * Rounded to nearest even. Elements are kept within 2^126, so that hi - lo is finite. A row with hi = lo has scale 0.
  */
 
-static inline void int8_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                               float head_scale, void *codes, void *scales, void *zeros)
+static inline void int8_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
     const float *restrict from = row;
-    int8_t *restrict to = codes;
+    int8_t *restrict to = c->codes;
     float scale = largest_of(row, dim, LIMIT_2P126) / 127.0f, divisor = divisor_of(scale);
-    (void)format, (void)held, (void)head_scale, (void)zeros;
-    memcpy(scales, &scale, sizeof scale);
+    memcpy(c->scales, &scale, sizeof scale);
     for (uint32_t i = 0; i < dim; i++) {
         int32_t code = whole(float_of(bits_within(from[i], LIMIT_2P126)) / divisor);
         code = code < 127 ? code : 127; /* a subnormal scale can be far too small */
@@ -27,14 +25,12 @@ static inline void int8_encode(const kvb_format *format, const float *row, uint6
     }
 }
 
-static inline void int8_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                               uint32_t dim, float head_scale, float *row)
+static inline void int8_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    const int8_t *restrict from = codes;
+    const int8_t *restrict from = c->codes;
     float *restrict to = row;
     float scale;
-    (void)format, (void)head_scale, (void)zeros;
-    memcpy(&scale, scales, sizeof scale);
+    memcpy(&scale, c->scales, sizeof scale);
     for (uint32_t i = 0; i < dim; i++)
         to[i] = (float)from[i] * scale;
 }
@@ -52,13 +48,11 @@ static inline float float_in_order(int32_t order)
     return float_of(b ^ (0u - (b >> 31)) >> 1);
 }
 
-static inline void uint8_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                                float head_scale, void *codes, void *scales, void *zeros)
+static inline void uint8_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
     const float *restrict from = row;
-    uint8_t *restrict to = codes;
+    uint8_t *restrict to = c->codes;
     int32_t least = INT32_MAX, most = INT32_MIN;
-    (void)format, (void)held, (void)head_scale;
     for (uint32_t i = 0; i < dim; i++) {
         int32_t x = order_of(float_of(bits_within(from[i], LIMIT_2P126)));
         least = x < least ? x : least;
@@ -66,23 +60,21 @@ static inline void uint8_encode(const kvb_format *format, const float *row, uint
     }
     float lo = float_in_order(least), hi = float_in_order(most);
     float scale = (hi - lo) / 255.0f, divisor = divisor_of(scale);
-    memcpy(scales, &scale, sizeof scale);
-    memcpy(zeros, &lo, sizeof lo);
+    memcpy(c->scales, &scale, sizeof scale);
+    memcpy(c->zeros, &lo, sizeof lo);
     for (uint32_t i = 0; i < dim; i++) {
         int32_t code = whole((float_of(bits_within(from[i], LIMIT_2P126)) - lo) / divisor);
         to[i] = (uint8_t)(code < 255 ? code : 255); /* never below 0: no x is below lo */
     }
 }
 
-static inline void uint8_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                                uint32_t dim, float head_scale, float *row)
+static inline void uint8_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    const uint8_t *restrict from = codes;
+    const uint8_t *restrict from = c->codes;
     float *restrict to = row;
     float scale, zero;
-    (void)format, (void)head_scale;
-    memcpy(&scale, scales, sizeof scale);
-    memcpy(&zero, zeros, sizeof zero);
+    memcpy(&scale, c->scales, sizeof scale);
+    memcpy(&zero, c->zeros, sizeof zero);
     for (uint32_t i = 0; i < dim; i++)
         to[i] = (float)from[i] * scale + zero;
 }
@@ -197,22 +189,19 @@ static inline void affine_choose(float lo, float hi, float most, float *scale, f
     *bias = levels != 0 ? edge : 0;
 }
 
-static inline void affine_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                                 float head_scale, void *codes, void *scales, void *zeros)
+static inline void affine_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    uint32_t bits = level_bits(format), n = format->group;
-    uint16_t *scale_to = scales, *zero_to = zeros;
-    uint8_t *to = codes;
+    uint32_t bits = level_bits(c->format), n = c->format->group;
+    uint16_t *scale_to = c->scales, *zero_to = c->zeros;
+    uint8_t *to = c->codes;
     float most = (float)((1u << bits) - 1);
-
-    (void)held, (void)head_scale;
     for (uint32_t left = dim; left; left -= n, row += n, to += n * bits / 8) {
         float x[SPAN], lo, hi, scale, zero, top = most;
         uint8_t code[SPAN];
         for (uint32_t i = 0; i < n; i++)
             x[i] = tamed(row[i]);
         range_of(x, n, &lo, &hi);
-        if (format->residual_cells) {
+        if (c->format->residual_cells) {
             zero = lo;
             *scale_to = f16_of((hi - lo) / most);
             scale = f16_value(*scale_to);
@@ -230,14 +219,11 @@ static inline void affine_encode(const kvb_format *format, const float *row, uin
     }
 }
 
-static inline void affine_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                                 uint32_t dim, float head_scale, float *row)
+static inline void affine_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    uint32_t bits = level_bits(format), n = format->group;
-    const uint16_t *scale_from = scales, *zero_from = zeros;
-    const uint8_t *from = codes;
-
-    (void)head_scale;
+    uint32_t bits = level_bits(c->format), n = c->format->group;
+    const uint16_t *scale_from = c->scales, *zero_from = c->zeros;
+    const uint8_t *from = c->codes;
     for (uint32_t left = dim, span; left; left -= span, from += span * bits / 8) {
         uint8_t code[SPAN];
         span = left < SPAN ? left : SPAN;
@@ -295,27 +281,21 @@ static inline void channels_span(const kvb_format *format, const float *restrict
     }
 }
 
-static inline void channels_encode(const kvb_format *format, const float *rows, uint64_t held, uint32_t dim,
-                                   float head_scale, void *codes, void *scales, void *zeros)
+static inline void channels_encode(const kvb_coded *c, const float *rows, uint32_t dim)
 {
-    uint16_t *scale_to = scales, *zero_to = zeros;
-    uint8_t *to = codes;
-
-    (void)head_scale;
-    memset(codes, 0, format->group * kvb_codes_bytes(format, dim)); /* of empty cells */
+    uint16_t *scale_to = c->scales, *zero_to = c->zeros;
+    uint8_t *to = c->codes;
+    memset(c->codes, 0, c->format->group * kvb_codes_bytes(c->format, dim)); /* of empty cells */
     for (uint32_t first = 0; first < dim; first += SPAN)
-        channels_span(format, rows + first, held, dim, dim - first < SPAN ? dim - first : SPAN,
-                      to + kvb_codes_bytes(format, first), scale_to + first, zero_to + first);
+        channels_span(c->format, rows + first, c->held, dim, dim - first < SPAN ? dim - first : SPAN,
+                      to + kvb_codes_bytes(c->format, first), scale_to + first, zero_to + first);
 }
 
-static inline void channels_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                                   uint32_t dim, float head_scale, float *row)
+static inline void channels_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    uint32_t bits = level_bits(format);
-    const uint16_t *scale = scales, *zero = zeros;
-    const uint8_t *from = codes;
-
-    (void)head_scale;
+    uint32_t bits = level_bits(c->format);
+    const uint16_t *scale = c->scales, *zero = c->zeros;
+    const uint8_t *from = c->codes;
     for (uint32_t left = dim, n; left; left -= n, row += n, scale += n, zero += n, from += n * bits / 8) {
         uint8_t code[SPAN];
         n = left < SPAN ? left : SPAN;
@@ -473,34 +453,28 @@ static inline uint8_t *iq4_nl_put(uint8_t *to, const float x[BLOCK])
     return nibbles_put(to, q);
 }
 
-static inline void ggml_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                               float head_scale, void *codes, void *scales, void *zeros)
+static inline void ggml_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
-    uint8_t *to = codes;
-
-    (void)held, (void)head_scale, (void)scales, (void)zeros;
+    uint8_t *to = c->codes;
     for (uint32_t left = dim; left; left -= BLOCK, row += BLOCK) {
         float x[BLOCK];
         for (uint32_t j = 0; j < BLOCK; j++)
             x[j] = tamed(row[j]);
-        to = format->elem == KVB_Q8_0   ? q8_0_put(to, x)
-             : format->elem == KVB_Q5_1 ? ranged_put(to, x, 31)
-             : format->elem == KVB_Q5_0 ? centred_put(to, x, 16)
-             : format->elem == KVB_Q4_1 ? ranged_put(to, x, 15)
-             : format->elem == KVB_Q4_0 ? centred_put(to, x, 8)
-                                        : iq4_nl_put(to, x);
+        to = c->format->elem == KVB_Q8_0   ? q8_0_put(to, x)
+             : c->format->elem == KVB_Q5_1 ? ranged_put(to, x, 31)
+             : c->format->elem == KVB_Q5_0 ? centred_put(to, x, 16)
+             : c->format->elem == KVB_Q4_1 ? ranged_put(to, x, 15)
+             : c->format->elem == KVB_Q4_0 ? centred_put(to, x, 8)
+                                           : iq4_nl_put(to, x);
     }
 }
 
-static inline void ggml_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                               uint32_t dim, float head_scale, float *row)
+static inline void ggml_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
-    kvb_elem elem = format->elem;
+    kvb_elem elem = c->format->elem;
     bool fifth = elem == KVB_Q5_1 || elem == KVB_Q5_0, ranged = elem == KVB_Q5_1 || elem == KVB_Q4_1;
     float middle = elem == KVB_Q5_0 ? 16.0f : elem == KVB_Q4_0 ? 8.0f : 0;
-    const uint8_t *from = codes;
-
-    (void)head_scale, (void)scales, (void)zeros;
+    const uint8_t *from = c->codes;
     for (uint32_t left = dim; left; left -= BLOCK, row += BLOCK) {
         float d = f16_get(from), m = -0.0f; /* adding it changes nothing */
         uint32_t high = 0;

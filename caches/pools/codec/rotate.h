@@ -156,17 +156,15 @@ static inline void book_codes(uint32_t bits, const float *level, const float *ro
     }
 }
 
-static inline void codebook_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                                   float head_scale, void *codes, void *scales, void *zeros)
+static inline void codebook_encode(const kvb_coded *c, const float *row, uint32_t dim)
 {
     uint16_t scale = book_scale(row, dim);
     float divisor = divisor_of(f16_value(scale));
-    (void)held, (void)head_scale, (void)zeros;
-    memcpy(scales, &scale, sizeof scale);
-    if (format->level_bits == 4)
-        book_codes(4, format->levels, row, dim, divisor, codes);
+    memcpy(c->scales, &scale, sizeof scale);
+    if (c->format->level_bits == 4)
+        book_codes(4, c->format->levels, row, dim, divisor, c->codes);
     else
-        book_codes(3, format->levels, row, dim, divisor, codes);
+        book_codes(3, c->format->levels, row, dim, divisor, c->codes);
 }
 
 static inline void book_values(uint32_t bits, const float *restrict level, const uint8_t *from, uint32_t dim,
@@ -181,16 +179,14 @@ static inline void book_values(uint32_t bits, const float *restrict level, const
     }
 }
 
-static inline void codebook_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                                   uint32_t dim, float head_scale, float *row)
+static inline void codebook_decode(const kvb_coded *c, uint32_t dim, float *row)
 {
     uint16_t scale;
-    (void)head_scale, (void)zeros;
-    memcpy(&scale, scales, sizeof scale);
-    if (format->level_bits == 4)
-        book_values(4, format->levels, codes, dim, f16_value(scale), row);
+    memcpy(&scale, c->scales, sizeof scale);
+    if (c->format->level_bits == 4)
+        book_values(4, c->format->levels, c->codes, dim, f16_value(scale), row);
     else
-        book_values(3, format->levels, codes, dim, f16_value(scale), row);
+        book_values(3, c->format->levels, c->codes, dim, f16_value(scale), row);
 }
 
 #endif

@@ -87,12 +87,13 @@ static void floats_agree(const kvb_codec_isa *isa, const char *what, uint32_t di
                      (double)a[i]);
 }
 
-static void decoding_agrees(const kvb_codec_isa *isa, const kvb_format *f, uint32_t dim, const unsigned char *stored)
+static void decoding_agrees(const kvb_codec_isa *isa, const kvb_format *f, uint32_t dim, unsigned char *stored)
 {
     const kvb_codec_isa *portable = kvb_codec_isas[0];
     kvb_rule rule = kvb_decode_rule(f);
-    portable->decode[rule](f, stored, scales[0], zeros[0], dim, 0.37f, read_back[0]);
-    isa->decode[rule](f, stored, scales[0], zeros[0], dim, 0.37f, read_back[1]);
+    const kvb_coded from = {f, stored, scales[0], zeros[0], 0.37f, 0};
+    portable->decode[rule](&from, dim, read_back[0]);
+    isa->decode[rule](&from, dim, read_back[1]);
     floats_agree(isa, f->name, dim, read_back[0], read_back[1]);
 }
 
@@ -112,8 +113,8 @@ static void format_agrees(const kvb_codec_isa *isa, const kvb_pool_type *type, u
         memset(codes[side], 0xa5, bytes + 8);
         memset(scales[side], 0xa5, sizeof scales[side]);
         memset(zeros[side], 0xa5, sizeof zeros[side]);
-        (side ? isa : kvb_codec_isas[0])
-            ->encode[rule](f, row, held, dim, 0.37f, codes[side] + shift, scales[side], zeros[side]);
+        const kvb_coded to = {f, codes[side] + shift, scales[side], zeros[side], 0.37f, held};
+        (side ? isa : kvb_codec_isas[0])->encode[rule](&to, row, dim);
         for (size_t i = 0; i < 8; i++)
             assert_int_equal(codes[side][i < shift ? i : bytes + i], 0xa5);
     }

@@ -135,8 +135,9 @@ static void row_check(const rig *r, const kvb_view *v, uint32_t h, uint32_t cell
         given[i] = element(r->token[cell], h * DIM + i);
     v->format->read(v, h, cell, 1, row);
     if (r->times[cell] == 0 && !v->format->transform) {
-        kvb_codec_best()->encode[KVB_RULE_F16](v->format, given, 1, DIM, 1, half, NULL, NULL);
-        kvb_codec_best()->decode[KVB_RULE_F16](v->format, half, NULL, NULL, DIM, 1, want);
+        const kvb_coded coded = {.format = v->format, .codes = half};
+        kvb_codec_best()->encode[KVB_RULE_F16](&coded, given, DIM);
+        kvb_codec_best()->decode[KVB_RULE_F16](&coded, DIM, want);
         assert_memory_equal(row, want, sizeof row);
         return;
     }

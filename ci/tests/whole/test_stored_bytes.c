@@ -142,7 +142,8 @@ static void isas_compare(const kvb_pool_type *type, uint32_t dim)
             if (type->format->transform)
                 isa->rotate(type->format->transform, dim, false, turned);
             memset(out, 0x5a, sizeof out);
-            encode(type->format, turned, 1, dim, want.store[row % HEADS].head_scale, out[0], out[1], out[2]);
+            encode(&(kvb_coded){type->format, out[0], out[1], out[2], want.store[row % HEADS].head_scale, 1}, turned,
+                   dim);
             for (int p = 0; p < KVB_PARTS; p++) /* no byte behind a part is written */
                 for (size_t b = want.bytes[p]; b < want.bytes[p] + 8 && b < PART; b++)
                     assert_int_equal(out[p][b], 0x5a);
@@ -168,7 +169,8 @@ static void bytes_read(const kvb_format *f, uint32_t dim, uint64_t *seed)
         kvb_codec_decode(s->codec, part, dim, s->head_scale, stored, size);
         kvb_storage_read(s, stored, same);
         for (size_t i = 0; kvb_codec_isas[i] && kvb_codec_isas[i]->available(); i++) {
-            kvb_codec_isas[i]->decode[kvb_decode_rule(f)](f, bytes[0], bytes[1], bytes[2], dim, s->head_scale, row);
+            const kvb_coded from = {f, bytes[0], bytes[1], bytes[2], s->head_scale, 0};
+            kvb_codec_isas[i]->decode[kvb_decode_rule(f)](&from, dim, row);
             for (uint32_t c = 0; c < dim; c++)
                 if (row[c] != same[c] && !(isnan(row[c]) && isnan(same[c])) && mismatches++ < SHOWN)
                     print_message("# %s, %s, dim %u, channel %u: any bytes are read as %a, by the oracle as %a\n",
@@ -410,11 +412,11 @@ static void block_compare(const kvb_pool_type *type, const kvb_storage *store, u
             continue;
         memset(got, 0x5a, sizeof got);
         if (codec->shared)
-            encode(type->format, block, held, dim, 1, got[0], got[1], got[2]);
+            encode(&(kvb_coded){type->format, got[0], got[1], got[2], 1, held}, block, dim);
         else /* row by row; all cells are held */
             for (uint32_t c = 0; c < BLOCK; c++)
-                encode(type->format, block + (size_t)c * dim, 1, dim, 1, got[0] + c * row_codes, got[1] + c * side,
-                       got[2] + c * side);
+                encode(&(kvb_coded){type->format, got[0] + c * row_codes, got[1] + c * side, got[2] + c * side, 1, 1},
+                       block + (size_t)c * dim, dim);
         part_compare(type->name, isa->name, dim, KVB_CODES, BLOCK * row_codes);
         part_compare(type->name, isa->name, dim, KVB_SCALES, side * (codec->shared ? 1 : BLOCK));
         part_compare(type->name, isa->name, dim, KVB_ZEROS, side * (codec->shared ? 1 : BLOCK));
