@@ -18,37 +18,28 @@
 #define CHAIN_FACTOR     4
 #define CHAIN_OWN        256
 
-/* Every field that widens a bound. */
-typedef enum field {
-    ACCUMULATOR,
-    DOT_CHAIN,
-    CELL_CHAIN,
-    RESCALES,
-    EXP_ERROR_OF,
-    EXP_FLOOR_OF,
-    QUERY_ROUNDING,
-    QUERY_STEP_OF,
-    QUERY_FLOOR_OF,
-    SCORES_ROUNDING,
-    SCORES_CHAIN,
-    SCORES_FLOOR,
-    SUMS_ROUNDING,
-    SUMS_CHAIN,
-    SUMS_STEP_OF,
-    SUMS_FLOOR,
-    FIELDS
-} field;
-
-static const char *const names[FIELDS] = {
-    [ACCUMULATOR] = "accumulator",       [DOT_CHAIN] = "dot_chain",
-    [CELL_CHAIN] = "cell_chain",         [RESCALES] = "rescales",
-    [EXP_ERROR_OF] = "exp_error",        [EXP_FLOOR_OF] = "exp_floor",
-    [QUERY_ROUNDING] = "query.rounding", [QUERY_STEP_OF] = "query.step",
-    [QUERY_FLOOR_OF] = "query.floor",    [SCORES_ROUNDING] = "scores.rounding",
-    [SCORES_CHAIN] = "scores.chain",     [SCORES_FLOOR] = "scores.floor",
-    [SUMS_ROUNDING] = "sums.rounding",   [SUMS_CHAIN] = "sums.chain",
-    [SUMS_STEP_OF] = "sums.step",        [SUMS_FLOOR] = "sums.floor",
-};
+/* Every field that widens a bound: a name here, the name in messages. */
+#define FIELDS_OF(F)                                                                                                   \
+    F(ACCUMULATOR, "accumulator")                                                                                      \
+    F(DOT_CHAIN, "dot_chain")                                                                                          \
+    F(CELL_CHAIN, "cell_chain")                                                                                        \
+    F(RESCALES, "rescales")                                                                                            \
+    F(EXP_ERROR_OF, "exp_error")                                                                                       \
+    F(EXP_FLOOR_OF, "exp_floor")                                                                                       \
+    F(QUERY_ROUNDING, "query.rounding")                                                                                \
+    F(QUERY_STEP_OF, "query.step")                                                                                     \
+    F(QUERY_FLOOR_OF, "query.floor")                                                                                   \
+    F(SCORES_ROUNDING, "scores.rounding")                                                                              \
+    F(SCORES_CHAIN, "scores.chain")                                                                                    \
+    F(SCORES_FLOOR, "scores.floor")                                                                                    \
+    F(SUMS_ROUNDING, "sums.rounding")                                                                                  \
+    F(SUMS_CHAIN, "sums.chain")                                                                                        \
+    F(SUMS_STEP_OF, "sums.step")                                                                                       \
+    F(SUMS_FLOOR, "sums.floor")
+#define NUMBER(field, name) field,
+#define NAME(field, name)   name,
+typedef enum field { FIELDS_OF(NUMBER) FIELDS } field;
+static const char *const names[FIELDS] = {FIELDS_OF(NAME)};
 
 /* ---- values that make no sense ----------------------------------------------------------------------------------- */
 
