@@ -27,30 +27,19 @@
 
 /* The call that a child makes, in memory that its parent can read. */
 typedef struct call_place {
-    volatile uint64_t at; /* number of the call under way */
-    char fault[160];      /* the guard's description of a fault; "": none */
+    volatile uint64_t at;       /* number of the call under way */
+    char fault[KVB_GUARD_TEXT]; /* the guard's description of a fault; "": none */
 } call_place;
-
-static call_place *of_child;
 
 #define HEAP_BLOCK (32 << 20) /* bytes; a larger block has a mapping of its own */
 #define HEAP_KEPT  (512 << 20)
 
-/* In a signal handler. */
-static void fault_report(const char *what)
-{
-    const size_t n = strnlen(what, sizeof of_child->fault - 1);
-    memcpy(of_child->fault, what, n);
-    of_child->fault[n] = '\0';
-}
-
 /* Begins a child that makes calls. The guard writes its description of a fault into the place. */
 static void call_child_begin(call_place *place)
 {
-    of_child = place;
     place->fault[0] = '\0';
     signal(SIGALRM, SIG_DFL);
-    kvb_guard_install(fault_report);
+    kvb_guard_install(place->fault);
     kvb_guard_reuse();
     mallopt(M_MMAP_THRESHOLD, HEAP_BLOCK); /* memory stays with the child: page faults took a sixth of its time */
     mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);

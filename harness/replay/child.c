@@ -111,19 +111,9 @@ typedef struct kvb_child_shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
-    kvb_slot_files slots; /* for a trace that saves: the parent removes the files of a killed child */
-    char fault[160];      /* the guard's report of a fault; empty: none */
+    kvb_slot_files slots;       /* for a trace that saves: the parent removes the files of a killed child */
+    char fault[KVB_GUARD_TEXT]; /* the guard's report of a fault; empty: none */
 } kvb_child_shared;
-
-/* The child's shared memory, for the signal handler that reports a fault. */
-static kvb_child_shared *of_child;
-
-static void fault_report(const char *what)
-{
-    size_t n = strnlen(what, sizeof of_child->fault - 1);
-    memcpy(of_child->fault, what, n);
-    of_child->fault[n] = '\0';
-}
 
 static bool is_unbound(const kvb_child_options *options)
 {
@@ -209,10 +199,9 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
     kvb_threads *threads;
     kvb_own_counts counts = {0};
     replay.slots = *s->slots.folder ? s->slots.folder : NULL;
-    of_child = s;
     if (replay.untimed)
         (void)!nice(5); /* the parent makes what later children wait for */
-    kvb_guard_install(fault_report);
+    kvb_guard_install(s->fault);
     kvb_heap_watch_excuse(kvb_blas_inside());
     replay.counts = &counts;
     int error =

@@ -37,7 +37,7 @@ static block *_Atomic blocks;
 static atomic_size_t n_blocks;
 static size_t room;
 
-static void (*_Atomic reporter)(const char *what);
+static char *_Atomic report; /* [KVB_GUARD_TEXT] */
 
 /* Memory of freed blocks, which may not be touched. */
 #define KEPT 24u
@@ -250,8 +250,8 @@ void kvb_guard_null(const char *why)
     null_why = why;
 }
 
-/* Describes the fault at `address`. False: it lies in no fence and no read-only block. */
-static bool fault_tell(const char *address, const ucontext_t *context, char *text, size_t text_bytes)
+/* Describes the fault at `address`, unless it lies in no fence and no read-only block. */
+static void fault_tell(const char *address, const ucontext_t *context, char *text, size_t text_bytes)
 {
     const block *all = blocks, *b = NULL;
     char *at = text;
@@ -265,13 +265,13 @@ static bool fault_tell(const char *address, const ucontext_t *context, char *tex
             at = text_append(at, end, "; ");
             text_append(at, end, null_why);
         }
-        return true;
+        return;
     }
     for (size_t i = 0; i < n_blocks && !b; i++)
         if (address >= all[i].low - FENCE && address < all[i].high + FENCE)
             b = &all[i];
     if (!b || (address >= b->low && address < b->high && !b->read_only))
-        return false;
+        return;
     at = text_append(at, end, access_of(context));
     if (address < b->start || address >= b->end) {
         at = number_append(at, end, (size_t)(address < b->start ? b->start - address : address - b->end));
@@ -284,27 +284,24 @@ static bool fault_tell(const char *address, const ucontext_t *context, char *tex
     at = text_append(at, end, b->name);
     if (address >= b->low && address < b->high)
         text_append(at, end, ", which is read-only");
-    return true;
 }
 
 static void fault_handle(int signal_number, siginfo_t *info, void *context)
 {
-    char text[160];
-    void (*report)(const char *) = reporter;
     bool fault = info->si_code > 0; /* else a process sent the signal, and it has no address */
-    if (fault && report && fault_tell(info->si_addr, context, text, sizeof text))
-        report(text);
+    if (fault)
+        fault_tell(info->si_addr, context, report, KVB_GUARD_TEXT);
     signal(signal_number, SIG_DFL);
     if (!fault)
         raise(signal_number); /* pending until the return; a fault comes again by itself */
 }
 
-int kvb_guard_install(void (*report)(const char *what))
+int kvb_guard_install(char text[KVB_GUARD_TEXT])
 {
     static _Alignas(64) char stack[STACK_BYTES];
     struct sigaction action = {.sa_sigaction = fault_handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     stack_t present;
-    reporter = report;
+    report = text;
     if (sigaltstack(NULL, &present))
         return -errno;
     /* keeps a stack that is set: a sanitizer gives each thread one, and unmaps the set one at the thread's end */

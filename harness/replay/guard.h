@@ -40,9 +40,10 @@ bool kvb_guard_check(char *why, size_t why_bytes);
 void kvb_guard_null(const char *why);
 
 /* Installs the handler of SIGSEGV and SIGBUS, on a stack of its own. On a fault in a fence, in a read-only block or near
- * NULL it calls `report` with a line like "read 8 bytes past the end of scratch" or "write at byte 16 of q, which is
- * read-only" ("access" where the processor does not tell which). report may only copy the text (async-signal-safe).
- * Then, as after any other fault, the signal takes its default action. 0 or a negative errno. */
-int kvb_guard_install(void (*report)(const char *what));
+ * NULL it writes into `text`, "" at first, a line like "read 8 bytes past the end of scratch" or "write at byte 16 of q,
+ * which is read-only" ("access" where the processor does not tell which). Then, as after any other fault, the signal
+ * takes its default action. 0 or a negative errno. */
+#define KVB_GUARD_TEXT 160u
+int kvb_guard_install(char text[KVB_GUARD_TEXT]);
 
 #endif

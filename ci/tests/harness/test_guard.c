@@ -23,22 +23,16 @@
 
 /* The message of a child's handler. */
 static char *said;
-#define SAID_BYTES 256
-
-static void report(const char *what)
-{
-    strncpy(said, what, SAID_BYTES - 1);
-}
 
 static int said_map(void **state)
 {
-    said = mmap(NULL, SAID_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    said = mmap(NULL, KVB_GUARD_TEXT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return said == MAP_FAILED ? -1 : 0;
 }
 
 static int said_unmap(void **state)
 {
-    return munmap(said, SAID_BYTES);
+    return munmap(said, KVB_GUARD_TEXT);
 }
 
 static CMFixtureFunction tests_setup = said_map, tests_teardown = said_unmap;
@@ -47,13 +41,13 @@ static CMFixtureFunction tests_setup = said_map, tests_teardown = said_unmap;
 static int child_signal(void (*crime)(void *block), void *block)
 {
     int status;
-    memset(said, 0, SAID_BYTES);
+    memset(said, 0, KVB_GUARD_TEXT);
     fflush(NULL);
     pid_t pid = fork();
     if (!pid) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         signal(SIGSEGV, SIG_DFL); /* not cmocka's */
-        if (kvb_guard_install(report))
+        if (kvb_guard_install(said))
             _exit(2);
         crime(block);
         _exit(0);
