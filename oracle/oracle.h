@@ -109,6 +109,16 @@ typedef struct kvb_claim {
     uint32_t fields; /* bits of the fields that were cut for them */
 } kvb_claim;
 
+/* Rules by which other projects' tests pass an output (kvb_tolerance of kernels/attend.h), over exact outputs. */
+extern const char *const kvb_tolerance_names[]; /* by kind: "none", "nmse", "close" */
+
+/* Sums over the outputs taken so far; begin with {0}. An output is left out if the exact one is not finite. */
+typedef struct kvb_closeness {
+    double error2, exact2; /* sums of squares */
+    double farthest;       /* CLOSE: largest |error| over what the rule allows this output */
+    uint64_t elements;
+} kvb_closeness;
+
 #define KVB_DIFF_QUERIES 4096u /* first queries of a call, which are noted when they fail */
 
 typedef struct kvb_diff {
@@ -121,6 +131,7 @@ typedef struct kvb_diff {
     uint64_t rows;   /* compared */
     uint64_t silent; /* rows for which outputs of 0 pass: tiny V, a sink with all the weight, or no visible cell */
     kvb_claim claim;
+    kvb_closeness close;  /* of a kernel with a tolerance, by kvb_single_judge() */
     uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
     kvb_diff_place worst; /* where rho was reached */
     /* An element fails if its error is above its bound. `first` is the first that fails. `failed` counts the failing
@@ -148,16 +159,6 @@ void kvb_diff_take(kvb_diff *diff, const kvb_diff_place *first, const struct kvb
 /* Describes the first wrong element of attention: "out of query 3, head 1, channel 12 is -0.0789, exact 0.1107, bound
  * 2e-07 (5 of 640 elements wrong)". */
 void kvb_diff_words(const kvb_diff *diff, uint32_t v_dim, char *words, size_t bytes);
-
-/* Rules by which other projects' tests pass an output (kvb_tolerance of kernels/attend.h), over exact outputs. */
-extern const char *const kvb_tolerance_names[]; /* by kind: "none", "nmse", "close" */
-
-/* Sums over the outputs taken so far; begin with {0}. An output is left out if the exact one is not finite. */
-typedef struct kvb_closeness {
-    double error2, exact2; /* sums of squares */
-    double farthest;       /* CLOSE: largest |error| over what the rule allows this output */
-    uint64_t elements;
-} kvb_closeness;
 
 /* One row of out_elem; exact output c is at exact + c * step doubles. */
 void kvb_closeness_row(kvb_closeness *c, const kvb_tolerance *rule, kvb_elem out_elem, const void *out, uint32_t v_dim,

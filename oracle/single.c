@@ -454,6 +454,9 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, bool 
             else
                 kvb_diff_row(diff, &expect[i], p->v_dim, &s->arithmetic, (double)p->scale, (double)p->softcap,
                              p->out_elem, out, lse);
+            if (s->kernel && s->kernel->tolerance.kind && !glanced)
+                kvb_closeness_row(&diff->close, &s->kernel->tolerance, p->out_elem, out, p->v_dim, &rows[i].terms->o,
+                                  sizeof *rows[i].terms / sizeof rows[i].terms->o);
             if (bounds)
                 row_bounds(s, &expect[i], bounds + at);
             for (uint32_t c = 0; exact && c < p->v_dim; c++)

@@ -78,21 +78,17 @@ static int runs_make(const kvb_bench_sight *sight, uint32_t distinct, uint32_t s
     return error;
 }
 
-static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells, double *exact)
+static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells)
 {
-    const kvb_attend *call = &c->call.args;
-    const kvb_problem *p = &call->problem;
-    const kvb_tolerance *rule = &c->kernel->tolerance;
+    const kvb_problem *p = &c->call.args.problem;
     const uint32_t all = p->n_heads / p->n_kv_heads, each = all < HEADS ? all : HEADS;
     const uint32_t samples = samples_of(p->n_tok, cells);
-    const size_t row = p->v_dim * kvb_elem_bytes(p->out_elem);
-    kvb_closeness close = {0};
     kvb_diff diff = {0};
     char why[256] = "";
     for (uint32_t i = 0; i < samples; i++) {
         const uint32_t t = query_of(p->n_tok, i, samples);
         const uint32_t head = (query_of(p->n_kv_heads, i, samples) + 1) * all - each;
-        const int error = kvb_single_judge(truth, t, head, each, false, &diff, exact, NULL, why, sizeof why);
+        const int error = kvb_single_judge(truth, t, head, each, false, &diff, NULL, NULL, why, sizeof why);
         if (error == -ENOMEM)
             return error;
         if (error) {
@@ -100,14 +96,10 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
             snprintf(c->finding, sizeof c->finding, "%s", why);
             return 0;
         }
-        for (uint32_t h = 0; h < each && c->foreign; h++)
-            kvb_closeness_row(&close, rule, p->out_elem,
-                              (const char *)call->out + ((size_t)t * p->n_heads + head + h) * row, p->v_dim,
-                              exact + (size_t)h * p->v_dim, 1);
         c->rows += each;
     }
     c->rho = diff.rho;
-    c->share = c->foreign ? kvb_closeness_share(&close, rule) : NAN;
+    c->share = c->foreign ? kvb_closeness_share(&diff.close, &c->kernel->tolerance) : NAN;
     c->wrong = c->foreign ? c->share > 1 : diff.any_failed;
     if (c->wrong && c->foreign)
         snprintf(c->finding, sizeof c->finding, "outputs are off by %.3g times what its project tolerates", c->share);
@@ -141,22 +133,18 @@ int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
     kvb_single_rows rows;
     char why[256] = "";
     runs r = {0};
-    double *exact = malloc((size_t)HEADS * c->call.args.problem.v_dim * sizeof *exact);
-    int error = exact ? 0 : -ENOMEM;
     c->foreign = c->kernel->tolerance.kind != KVB_TOLERANCE_NONE;
     c->rows = 0;
-    if (!error)
-        error = seen_make(run, c, &r, &rows);
+    int error = seen_make(run, c, &r, &rows);
     if (!error)
         error = kvb_single_open(&c->call.args, c->kernel, NULL, &rows, &truth, why, sizeof why);
     if (!error)
-        error = rows_judge(c, truth, cells, exact);
+        error = rows_judge(c, truth, cells);
     if (error && error != -ENOMEM) {
         snprintf(c->why, sizeof c->why, "%s", why);
         error = 0;
     }
     kvb_single_free(truth);
-    free(exact);
     free(r.at);
     free(r.first);
     return error;

@@ -57,7 +57,6 @@ typedef struct attend_scene {
     kvb_order order; /* declared */
     kvb_poison poison;
     uint64_t *sight; /* bits of cells */
-    double *exact;   /* [heads of a KV head][v_dim] */
 } attend_scene;
 
 static void *input(attend_scene *s, const char *name, size_t bytes)
@@ -602,33 +601,26 @@ static int hide(kvb_call_trial *x, bool hidden)
 /* ---- comparing with the oracle --------------------------------------------------------------------------------- */
 
 /* Judges query t's rows of the query heads of one KV head. */
-static int rows_judge(kvb_call_trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff, kvb_closeness *close)
+static int rows_judge(kvb_call_trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff)
 {
-    attend_scene *s = x->scene;
+    const attend_scene *s = x->scene;
     const kvb_problem *p = &s->shape.problem;
     const uint32_t each = p->n_heads / p->n_kv_heads;
-    const size_t bytes = p->v_dim * kvb_elem_bytes(p->out_elem);
     char why[256];
-    int error = kvb_single_judge(s->truth, t, kv_head * each, each, false, diff, s->exact, NULL, why, sizeof why);
-    if (error && error != -ENOMEM) {
-        kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
-        return 0;
-    }
-    for (uint32_t i = 0; i < each && !error && x->kernel->tolerance.kind; i++)
-        kvb_closeness_row(close, &x->kernel->tolerance, p->out_elem,
-                          (const char *)s->call.out + ((size_t)t * p->n_heads + kv_head * each + i) * bytes, p->v_dim,
-                          s->exact + (size_t)i * p->v_dim, 1);
-    return error;
+    const int error = kvb_single_judge(s->truth, t, kv_head * each, each, false, diff, NULL, NULL, why, sizeof why);
+    if (!error || error == -ENOMEM)
+        return error;
+    kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
+    return 0;
 }
 
-static void diff_tell(kvb_call_trial *x, const kvb_diff *diff, const kvb_closeness *close, const char *when,
-                      kvb_check check)
+static void diff_tell(kvb_call_trial *x, const kvb_diff *diff, const char *when, kvb_check check)
 {
     const attend_scene *s = x->scene;
     const kvb_tolerance *rule = &x->kernel->tolerance;
     char where[200];
     if (rule->kind) { /* its own project's rule decides */
-        const double share = kvb_closeness_share(close, rule);
+        const double share = kvb_closeness_share(&diff->close, rule);
         if (share > 1)
             kvb_call_wrong(x->verdict, KVB_CHECK_TOLERANCE,
                            "%soutputs are off by %.3g times what its project tolerates", when, share);
@@ -657,7 +649,6 @@ static int outputs_judge(kvb_call_trial *x, const char *when)
     const uint32_t each = p->n_heads / p->n_kv_heads;
     const size_t sets = (size_t)p->n_tok * p->n_kv_heads;
     kvb_diff diff = {0};
-    kvb_closeness close = {0};
     double products = 0;
     uint64_t rng = x->key, judged = 0;
     int error = 0;
@@ -670,16 +661,16 @@ static int outputs_judge(kvb_call_trial *x, const char *when)
         size_t visible = 0;
         for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
             visible += s->runs[r].end - s->runs[r].begin;
-        error = rows_judge(x, t, (uint32_t)(at % p->n_kv_heads), &diff, &close);
+        error = rows_judge(x, t, (uint32_t)(at % p->n_kv_heads), &diff);
         products += (double)each * (p->k_dim + p->v_dim) * ((double)visible + 8);
         judged += each;
     }
     for (size_t at = 0; at < sets && judged < row_count(s) && !error && !diff.any_failed; at++)
         if (!are_finite(s, at)) { /* the sample may not have this set */
-            error = rows_judge(x, (uint32_t)(at / p->n_kv_heads), (uint32_t)(at % p->n_kv_heads), &diff, &close);
+            error = rows_judge(x, (uint32_t)(at / p->n_kv_heads), (uint32_t)(at % p->n_kv_heads), &diff);
             break;
         }
-    diff_tell(x, &diff, &close, when, KVB_CHECK_BOUND);
+    diff_tell(x, &diff, when, KVB_CHECK_BOUND);
     x->verdict->rows += row_count(s);
     x->verdict->judged += judged;
     x->verdict->silent += diff.silent;
@@ -711,7 +702,6 @@ static int query_check(kvb_call_trial *x)
     const kvb_problem *p = &s->shape.problem;
     const uint32_t t = (uint32_t)(kvb_rng_key(x->key, 5) >> 16) % p->n_tok;
     kvb_diff diff = {0};
-    kvb_closeness close = {0};
     memset(s->sight, 0, scene_words(s) * sizeof *s->sight);
     for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
         kvb_bits_set(s->sight, s->runs[r].begin, s->runs[r].end);
@@ -722,8 +712,8 @@ static int query_check(kvb_call_trial *x)
         kvb_trial_run(x);
     kvb_poison_restore(&s->poison);
     for (uint32_t h = 0; h < p->n_kv_heads && !error && x->verdict->check == KVB_CHECK_NONE; h++)
-        error = rows_judge(x, t, h, &diff, &close);
-    diff_tell(x, &diff, &close, "with NaN in cells that the query does not see: ", KVB_CHECK_POISON);
+        error = rows_judge(x, t, h, &diff);
+    diff_tell(x, &diff, "with NaN in cells that the query does not see: ", KVB_CHECK_POISON);
     return error;
 }
 
@@ -765,15 +755,14 @@ static int same_note(kvb_call_trial *x, kvb_same_kind way, uint32_t t, const voi
     const char *was = kvb_call_first(&s->buffers, s->call.out) + t * bytes;
     if (kvb_call_same_bits(x->verdict, way, was, out, bytes))
         return 0;
-    double *bounds = malloc(2 * row * sizeof *bounds);
+    double *bounds = malloc(row * sizeof *bounds);
     const uint32_t each = p->n_heads / p->n_kv_heads;
     char why[256];
     int error = bounds ? 0 : -ENOMEM;
     for (uint32_t h = 0; h < p->n_kv_heads && !error; h++) {
         kvb_diff diff = {0};
-        const size_t at = (size_t)h * each * p->v_dim;
-        error = kvb_single_judge(s->truth, t, h * each, each, false, &diff, bounds + row + at, bounds + at, why,
-                                 sizeof why);
+        error = kvb_single_judge(s->truth, t, h * each, each, false, &diff, NULL, bounds + (size_t)h * each * p->v_dim,
+                                 why, sizeof why);
     }
     for (size_t i = 0; i < row && !error; i++)
         kvb_call_same_off(x->verdict, way, kvb_output_value(p->out_elem, was, i), kvb_output_value(p->out_elem, out, i),
@@ -877,7 +866,6 @@ static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const k
     if (error)
         return error;
     s->sight = kvb_arena_take(&s->arena, scene_words(s) + 1, sizeof *s->sight);
-    s->exact = kvb_arena_take(&s->arena, (size_t)(p->n_heads / p->n_kv_heads) * p->v_dim, sizeof *s->exact);
     x->buffers = &s->buffers;
     x->order = shape.order;
     x->same_bits = p->deterministic;
