@@ -67,11 +67,8 @@ static void neighbours_swapped(kvb_fault_call *c)
     }
 }
 
-static void over_first_cell(kvb_fault_call *c)
-{
-    if (c->plan->n && c->plan->cells[c->plan->n - 1] > 8) /* once rows are there to be lost */
-        c->plan->cells[0] = 0;
-}
+/* Once rows are there to be lost. */
+KVB_HOOK_IF(over_first_cell, kvb_fault_call *c, c->plan->n && c->plan->cells[c->plan->n - 1] > 8, c->plan->cells[0] = 0)
 
 /* In slab a cut lowers the place where a sequence continues, but not the end of its single queries' runs. */
 static void cut_unheard(kvb_fault_call *c)
@@ -92,11 +89,8 @@ static void cut_unheard(kvb_fault_call *c)
 
 /* ---- pages behind a window --------------------------------------------------------------------------------------- */
 
-static void whole_pages(kvb_fault_call *c)
-{
-    for (uint32_t i = 0; i < c->plan->n_rows && c->plan->page_cells; i++)
-        c->plan->runs[i].begin -= c->plan->runs[i].begin % c->plan->page_cells;
-}
+KVB_HOOK_EACH(whole_pages, kvb_fault_call *c, c->plan->page_cells ? c->plan->n_rows : 0,
+              c->plan->runs[i].begin -= c->plan->runs[i].begin % c->plan->page_cells)
 
 /* The policy frees pages by other limits than its queries' masks. */
 static kvb_group limits;
@@ -280,12 +274,8 @@ static void commit_elsewhere(kvb_fault_call *c)
 
 KVB_HOOK(no_moves, kvb_fault_call *c, c->store->n_moves = 0)
 KVB_HOOK(last_move_lost, kvb_fault_call *c, c->store->n_moves -= c->store->n_moves > 0)
-
-static void moves_from_beside(kvb_fault_call *c)
-{
-    for (size_t i = 0; i < c->store->n_moves; i++)
-        c->store->moves[i].from -= c->store->moves[i].from > 0;
-}
+KVB_HOOK_EACH(moves_from_beside, kvb_fault_call *c, c->store->n_moves,
+              c->store->moves[i].from -= c->store->moves[i].from > 0)
 
 static void moves_backwards(kvb_fault_call *c)
 {
@@ -304,38 +294,17 @@ static void move_over_seen(kvb_fault_call *c)
         c->error = kvb_store_move(c->store, last->begin + 1, last->begin);
 }
 
-static void load_first_group(kvb_fault_call *c)
-{
-    if (!c->store->pools[0]) /* layer 0 belongs to another group */
-        no_moves(c);
-}
+/* Layer 0 belongs to another group. */
+KVB_HOOK_IF(load_first_group, kvb_fault_call *c, !c->store->pools[0], no_moves(c))
 
 /* ---- rows that are turned ---------------------------------------------------------------------------------------- */
 
 /* by: a factor for the distance by which each row is turned. */
-static void turns_times(kvb_fault_call *c)
-{
-    for (size_t i = 0; i < c->store->n_turns; i++)
-        c->store->turns[i].delta *= (int32_t)kvb_fault_here.by;
-}
+KVB_HOOK_EACH(turns_times, kvb_fault_call *c, c->store->n_turns, c->store->turns[i].delta *= (int32_t)kvb_fault_here.by)
 
-static void turns_further(kvb_fault_call *c)
-{
-    for (size_t i = 0; i < c->store->n_turns; i++)
-        c->store->turns[i].delta++;
-}
-
-static void last_unturned(kvb_fault_call *c)
-{
-    if (c->store->n_turns)
-        c->store->turns[c->store->n_turns - 1].delta = 0;
-}
-
-static void group_unturned(kvb_fault_call *c)
-{
-    if (!c->store->group->window)
-        turns_times(c);
-}
+KVB_HOOK_EACH(turns_further, kvb_fault_call *c, c->store->n_turns, c->store->turns[i].delta++)
+KVB_HOOK_IF(last_unturned, kvb_fault_call *c, c->store->n_turns, c->store->turns[c->store->n_turns - 1].delta = 0)
+KVB_HOOK_IF(group_unturned, kvb_fault_call *c, !c->store->group->window, turns_times(c))
 
 /* Rows that were copied for the shifted sequence are turned in their old cells, too. */
 static void shared_turned(kvb_fault_call *c)
@@ -345,23 +314,12 @@ static void shared_turned(kvb_fault_call *c)
 }
 
 /* A division turns all rows by the first one's distance, as a shift does. */
-static void divided_alike(kvb_fault_call *c)
-{
-    for (size_t i = 1; i < c->store->n_turns; i++)
-        c->store->turns[i].delta = c->store->turns[0].delta;
-}
+KVB_HOOK_EACH(divided_alike, kvb_fault_call *c, c->store->n_turns, c->store->turns[i].delta = c->store->turns[0].delta)
 
-static void pending_overwritten(kvb_fault_call *c)
-{
-    for (size_t i = 0; i < c->store->n_turns; i++)
-        c->store->pending[c->store->turns[i].cell] = c->store->turns[i].delta;
-}
-
-static void pending_left(kvb_fault_call *c)
-{
-    for (size_t i = 0; c->store->turns_pending && i < c->store->n_moves; i++)
-        c->store->pending[c->store->moves[i].to] = 0;
-}
+KVB_HOOK_EACH(pending_overwritten, kvb_fault_call *c, c->store->n_turns,
+              c->store->pending[c->store->turns[i].cell] = c->store->turns[i].delta)
+KVB_HOOK_EACH(pending_left, kvb_fault_call *c, c->store->turns_pending ? c->store->n_moves : 0,
+              c->store->pending[c->store->moves[i].to] = 0)
 
 /* From the first shift on, rope's base is `by` times as large; 0: rope turns the other pairs of channels. */
 static void rope_changed(kvb_fault_call *c)
@@ -381,18 +339,10 @@ static void rope_changed(kvb_fault_call *c)
 
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
-static uint32_t room_fixed(const kvb_fault_call *c, uint32_t left)
-{
-    (void)c, (void)left;
-    return (uint32_t)kvb_fault_here.by;
-}
+KVB_HOOK_OF(uint32_t, room_fixed, (const kvb_fault_call *c, uint32_t left), (uint32_t)kvb_fault_here.by)
 
 /* One cell more than there is. */
-static uint32_t room_one_more(const kvb_fault_call *c, uint32_t left)
-{
-    (void)c;
-    return left + 1;
-}
+KVB_HOOK_OF(uint32_t, room_one_more, (const kvb_fault_call *c, uint32_t left), left + 1)
 
 static uint32_t room_counted(const kvb_fault_call *c, uint32_t left)
 {
@@ -402,27 +352,18 @@ static uint32_t room_counted(const kvb_fault_call *c, uint32_t left)
 
 static uint32_t room_never_written(const kvb_fault_call *c, uint32_t left)
 {
-    (void)left;
     return c->store->cells_written < c->store->pool_cells ? c->store->pool_cells - (uint32_t)c->store->cells_written
                                                           : 0;
 }
 
-static uint64_t one_cell_more(uint32_t capacity)
-{
-    return capacity + 1;
-}
-
-static uint64_t half_the_cells(uint32_t capacity)
-{
-    return capacity / 2;
-}
+KVB_HOOK_OF(uint64_t, one_cell_more, (uint32_t capacity), capacity + 1)
+KVB_HOOK_OF(uint64_t, half_the_cells, (uint32_t capacity), capacity / 2)
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 static int lies_short(kvb_store *store, kvb_spans *cells)
 {
     const kvb_span *last = &cells->span[cells->n - 1];
-    (void)store;
     kvb_spans_cut(cells, last->pos + last->n - 1, KVB_POS_END);
     return 0;
 }

@@ -22,12 +22,9 @@
 
 /* ---- memory, threads and the process ----------------------------------------------------------------------------- */
 
-static void write_past_end(const kvb_attend *x)
-{
-    const size_t element = kvb_elem_bytes(x->problem.out_elem);
-    ((volatile char *)x->out)[(size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim * element] = 1;
-}
-
+KVB_HOOK(write_past_end, const kvb_attend *x,
+         ((volatile char *)x->out)[(size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim *
+                                   kvb_elem_bytes(x->problem.out_elem)] = 1)
 KVB_HOOK(write_before_begin, const kvb_attend *x, *((volatile char *)x->out - 1) = 1)
 
 static void write_past_lse(const kvb_attend *x)
@@ -47,18 +44,9 @@ static void write_past_scratch(const kvb_attend *x)
 
 /* The memory is writable, although the call is const. */
 KVB_HOOK(write_to_q, const kvb_attend *x, *(volatile float *)(uintptr_t)x->q += 1)
-
-static void write_to_k(const kvb_attend *x)
-{
-    volatile char *k = (volatile char *)(uintptr_t)x->k.base;
-    *k = (char)~*k;
-}
-
-static void read_past_v(const kvb_attend *x)
-{
-    const volatile char *v = (const volatile char *)x->v.base + x->problem.n_kv_heads * x->v.head_stride;
-    (void)v[1u << 20];
-}
+KVB_HOOK(write_to_k, const kvb_attend *x, *(volatile unsigned char *)(uintptr_t)x->k.base ^= 0xff)
+KVB_HOOK(read_past_v, const kvb_attend *x,
+         (void)((const volatile char *)x->v.base)[x->problem.n_kv_heads * x->v.head_stride + (1u << 20)])
 
 static void allocate(const kvb_attend *x)
 {
@@ -81,22 +69,12 @@ static void thread_start(void)
     started = true;
 }
 
-static void leave(const kvb_attend *x)
-{
-    (void)x;
-    _exit(0);
-}
-
-static void give_up(const kvb_attend *x)
-{
-    (void)x;
-    abort();
-}
+KVB_HOOK(leave, const kvb_attend *x, _exit(0))
+KVB_HOOK(give_up, const kvb_attend *x, abort())
 
 static void follow_null(const kvb_attend *x)
 {
     static const volatile int *volatile nowhere;
-    (void)x;
     (void)*nowhere;
 }
 
@@ -116,14 +94,12 @@ static struct {
 
 static void part_but_last(void *ctx, uint32_t i, uint32_t n)
 {
-    (void)ctx;
     if (i + 1 < n)
         work.part(work.ctx, i, n);
 }
 
 static void run_but_last(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
-    (void)team;
     work.part = part;
     work.ctx = ctx;
     work.team->run(work.team, part_but_last, NULL);
@@ -137,49 +113,31 @@ static void last_thread_idle(kvb_attend *x)
     x->team = &team;
 }
 
-static void bit_by_team(const kvb_attend *x)
-{
-    if (x->problem.out_elem == KVB_F32 && x->team->n > 1)
-        *(uint32_t *)x->out ^= 1;
-}
+KVB_HOOK_IF(bit_by_team, const kvb_attend *x, x->problem.out_elem == KVB_F32 && x->team->n > 1,
+            *(uint32_t *)x->out ^= 1)
 
 /* ---- declarations ------------------------------------------------------------------------------------------------ */
 
-static void exact(kvb_arithmetic *a)
-{
-    a->dot_chain = a->cell_chain = a->rescales = 0;
-    a->exp_error = 0;
-}
-
-static void exact_query(kvb_arithmetic *a)
-{
-    a->query = (kvb_rounding){.step = 0};
-}
-
-static void exact_sums(kvb_arithmetic *a)
-{
-    a->sums = (kvb_rounding){.step = 0};
-}
+KVB_HOOK(exact, kvb_arithmetic *a, a->exp_error = a->dot_chain = a->cell_chain = a->rescales = 0)
+KVB_HOOK(exact_query, kvb_arithmetic *a, a->query = (kvb_rounding){.step = 0})
+KVB_HOOK(exact_sums, kvb_arithmetic *a, a->sums = (kvb_rounding){.step = 0})
 
 /* ---- the declared q ---------------------------------------------------------------------------------------------- */
 
 static void round_too_far(const kvb_problem *problem, const float *q, double *rounded)
 {
-    (void)problem;
     rounded[0] = 1.5 * (double)q[0] + 1;
 }
 
 static void round_in_other_order(const kvb_problem *problem, const float *q, double *rounded)
 {
     const double first = rounded[0];
-    (void)problem, (void)q;
     rounded[0] = rounded[1];
     rounded[1] = first;
 }
 
 static void round_but_one(const kvb_problem *problem, const float *q, double *rounded)
 {
-    (void)problem;
     rounded[0] = (double)q[0];
 }
 

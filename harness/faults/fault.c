@@ -414,8 +414,6 @@ static bool changes(const void *part, size_t bytes)
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
     const kvb_fault *planted = fault;
-    (void)why;
-    (void)why_bytes;
     kvb_fault_here.by = planted->by;
     if (changes(&planted->kernel, sizeof planted->kernel))
         replay->kernel = kernel_plant(replay->kernel, &planted->kernel);

@@ -15,12 +15,23 @@
 
 /* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */
 
-/* A hook of one change. */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* a hook need not use all that it gets */
+
+/* A hook of one change; of one that has a condition; of one for each i below n; one that gives a value; of a change for
+ * each i that has a condition. */
 #define KVB_HOOK(name, given, change)                                                                                  \
     static void name(given)                                                                                            \
     {                                                                                                                  \
         change;                                                                                                        \
     }
+#define KVB_HOOK_IF(name, given, condition, change) KVB_HOOK(name, given, if (condition) change)
+#define KVB_HOOK_EACH(name, given, n, change)       KVB_HOOK(name, given, for (size_t i = 0; i < (n); i++) change)
+#define KVB_HOOK_OF(type, name, given, value)                                                                          \
+    static type name given                                                                                             \
+    {                                                                                                                  \
+        return value;                                                                                                  \
+    }
+#define KVB_HOOK_EACH_IF(name, given, n, condition, change) KVB_HOOK_EACH(name, given, n, if (condition) change)
 
 /* One query's row of a call's mask. */
 typedef struct kvb_fault_row {

@@ -65,11 +65,7 @@ static void see_one_less(const kvb_fault_row *r)
         bit_turn(r->bits, seen_after(r->call, r->bits, (n - 1) * (uint32_t)BY / 8));
 }
 
-static void see_all(const kvb_fault_row *r)
-{
-    for (uint32_t cell = 0; cell < r->call->problem.n_cells; cell++)
-        r->bits[cell / 64] |= UINT64_C(1) << cell % 64;
-}
+KVB_HOOK_EACH(see_all, const kvb_fault_row *r, r->call->problem.n_cells, r->bits[i / 64] |= UINT64_C(1) << i % 64)
 
 /* Shows the first hidden cell after the visible ones: another sequence's, a sibling's, or the next token's. */
 static void see_one_more(const kvb_fault_row *r)
@@ -84,17 +80,10 @@ static void see_as(const kvb_fault_row *r, uint32_t query)
     memcpy(r->bits, r->call->mask.bits + query * r->call->mask.row_words, words_of(r->call) * sizeof *r->bits);
 }
 
-static void see_as_last(const kvb_fault_row *r)
-{
-    if (r->call->problem.n_tok > 16) /* in long prefills alone */
-        see_as(r, r->call->problem.n_tok - 1);
-}
+/* In long prefills alone. */
+KVB_HOOK_IF(see_as_last, const kvb_fault_row *r, r->call->problem.n_tok > 16, see_as(r, r->call->problem.n_tok - 1))
 
-static void see_as_neighbour(const kvb_fault_row *r)
-{
-    if (r->query > 0)
-        see_as(r, r->query - 1);
-}
+KVB_HOOK_IF(see_as_neighbour, const kvb_fault_row *r, r->query > 0, see_as(r, r->query - 1))
 
 /* A window that is one position short. */
 static void window_short(const kvb_fault_row *r)
@@ -105,11 +94,7 @@ static void window_short(const kvb_fault_row *r)
 }
 
 /* One word of the mask is used for two. */
-static void see_by_words(const kvb_fault_row *r)
-{
-    if (r->call->problem.n_cells > 128)
-        r->bits[1] = r->bits[0];
-}
+KVB_HOOK_IF(see_by_words, const kvb_fault_row *r, r->call->problem.n_cells > 128, r->bits[1] = r->bits[0])
 
 /* With several tokens the mask lacks the last cell, as if it had been sized before the last token came. */
 static void see_narrower(const kvb_fault_row *r)
@@ -119,17 +104,9 @@ static void see_narrower(const kvb_fault_row *r)
         r->bits[last / 64] &= ~(UINT64_C(1) << last % 64);
 }
 
-static void see_past_end(const kvb_fault_row *r)
-{
-    if (r->call->problem.n_cells % 64)
-        r->bits[r->call->problem.n_cells / 64] |= UINT64_C(1) << r->call->problem.n_cells % 64;
-}
-
-static void read_past_end(kvb_attend *x)
-{
-    if (x->problem.n_cells % 64)
-        x->problem.n_cells = ++x->k.cells, x->v.cells = x->k.cells;
-}
+KVB_HOOK_IF(see_past_end, const kvb_fault_row *r, r->call->problem.n_cells % 64,
+            r->bits[r->call->problem.n_cells / 64] |= UINT64_C(1) << r->call->problem.n_cells % 64)
+KVB_HOOK_IF(read_past_end, kvb_attend *x, x->problem.n_cells % 64, x->problem.n_cells = x->v.cells = ++x->k.cells)
 
 /* mlx 3360: the index of a column in 16 bits. */
 static void column_16(const kvb_fault_row *r)
@@ -141,11 +118,7 @@ static void column_16(const kvb_fault_row *r)
 }
 
 /* mlx 4022: above 1024 cells another path runs, which leaves out rows. */
-static void chunks_1024(const kvb_fault_row *r)
-{
-    if (r->call->problem.n_cells > 1024)
-        r->bits[16] = 0;
-}
+KVB_HOOK_IF(chunks_1024, const kvb_fault_row *r, r->call->problem.n_cells > 1024, r->bits[16] = 0)
 
 /* A call uses the mask of the call before, if both have the same number of words. */
 static void mask_kept(kvb_attend *x)
@@ -209,38 +182,21 @@ static void page_16(kvb_attend *x)
 static float to_12_bits(float value, float largest)
 {
     uint32_t bits;
-    (void)largest;
     memcpy(&bits, &value, sizeof bits);
     bits &= 0xfffff000u;
     memcpy(&value, &bits, sizeof bits);
     return value;
 }
 
-static float small_to_0(float value, float largest)
-{
-    return fabsf(value) < largest / 64 ? 0 : value;
-}
+KVB_HOOK_OF(float, small_to_0, (float value, float largest), fabsf(value) < largest / 64 ? 0 : value)
 
 /* An 8-bit code that is not multiplied by its scale. */
-static float code_of_8_bits(float value, float largest)
-{
-    return largest > 0 ? roundf(value / largest * 127) : 0;
-}
+KVB_HOOK_OF(float, code_of_8_bits, (float value, float largest), largest > 0 ? roundf(value / largest * 127) : 0)
 
-static size_t next_head(const kvb_problem *p, size_t row)
-{
-    return row / p->n_heads * p->n_heads + (row + 1) % p->n_heads;
-}
-
-static size_t first_of_kv_head(const kvb_problem *p, size_t row)
-{
-    return row - row % (p->n_heads / p->n_kv_heads);
-}
-
-static size_t four_before(const kvb_problem *p, size_t row)
-{
-    return row < 4 * p->n_heads ? row : row - 4 * p->n_heads;
-}
+KVB_HOOK_OF(size_t, next_head, (const kvb_problem *p, size_t row),
+            row / p->n_heads * p->n_heads + (row + 1) % p->n_heads)
+KVB_HOOK_OF(size_t, first_of_kv_head, (const kvb_problem *p, size_t row), row - row % (p->n_heads / p->n_kv_heads))
+KVB_HOOK_OF(size_t, four_before, (const kvb_problem *p, size_t row), row < 4 * p->n_heads ? row : row - 4 * p->n_heads)
 
 /* Over bf16 rows: as if 8 heads shared each KV head. */
 static size_t by_eights(const kvb_problem *p, size_t row)
@@ -281,12 +237,7 @@ KVB_HOOK(scales_of_first_cell, kvb_view *v, v->scale_cell_stride = 0)
 KVB_HOOK(zeros_of_first_cell, kvb_view *v, v->zero_cell_stride = 0)
 KVB_HOOK(scales_of_first_head, kvb_view *v, v->scale_head_stride = 0)
 KVB_HOOK(factors_of_first_group, kvb_view *v, v->scale_cell_stride = v->zero_cell_stride = 0)
-
-static void k_for_v(kvb_attend *x)
-{
-    if (x->problem.k_dim == x->problem.v_dim)
-        x->v = x->k;
-}
+KVB_HOOK_IF(k_for_v, kvb_attend *x, x->problem.k_dim == x->problem.v_dim, x->v = x->k)
 
 /* For formats that keep a whole row in one place. */
 static void v_of_neighbour(kvb_attend *x)
@@ -448,12 +399,7 @@ static float found[KVB_MODEL_WIDTH], found_lse;
 KVB_HOOK(last_found, kvb_attend *x, memcpy(found, last_row(x), out_bytes(x)))
 KVB_HOOK(last_left, const kvb_attend *x, memcpy(last_row(x), found, out_bytes(x)))
 KVB_HOOK(lse_found, kvb_attend *x, found_lse = x->lse ? *x->lse : 0)
-
-static void lse_left(const kvb_attend *x)
-{
-    if (x->lse)
-        *x->lse = found_lse;
-}
+KVB_HOOK_IF(lse_left, const kvb_attend *x, x->lse, *x->lse = found_lse)
 
 /* A row that a sample may lack: a sample always has the first and the last row. */
 static float *row_elsewhere(const kvb_attend *x)
@@ -473,11 +419,8 @@ static void row_stale(const kvb_attend *x, float *row)
 
 KVB_HOOK(last_stale, const kvb_attend *x, row_stale(x, last_row(x)))
 KVB_HOOK(stale_elsewhere, const kvb_attend *x, row_stale(x, row_elsewhere(x)))
-
-static void nan_elsewhere(const kvb_attend *x)
-{
-    row_nan(x, (size_t)(row_elsewhere(x) - (float *)x->out) / x->problem.v_dim);
-}
+KVB_HOOK(nan_elsewhere, const kvb_attend *x,
+         row_nan(x, (size_t)(row_elsewhere(x) - (float *)x->out) / x->problem.v_dim))
 
 static void half_by_second_thread(const kvb_attend *x)
 {
@@ -487,11 +430,8 @@ static void half_by_second_thread(const kvb_attend *x)
 }
 
 /* llama.cpp 28358: threads share scratch, and the second one overwrites the result of the first. */
-static void threads_share(const kvb_attend *x)
-{
-    if (x->team->n > 1 && x->problem.n_heads > 1)
-        memcpy((char *)x->out + out_bytes(x), x->out, out_bytes(x));
-}
+KVB_HOOK_IF(threads_share, const kvb_attend *x, x->team->n > 1 && x->problem.n_heads > 1,
+            memcpy((char *)x->out + out_bytes(x), x->out, out_bytes(x)))
 
 /* State of an earlier, larger call is kept, which is forbidden. */
 static void state_kept(const kvb_attend *x)
@@ -506,18 +446,8 @@ static void state_kept(const kvb_attend *x)
 
 KVB_HOOK(last_nan, const kvb_attend *x, last_row(x)[x->problem.v_dim - 1] = NAN)
 KVB_HOOK(one_times, const kvb_attend *x, *last_row(x) *= BY)
-
-static void all_times(const kvb_attend *x)
-{
-    for (size_t i = 0; i < rows_of(x) * x->problem.v_dim; i++)
-        ((float *)x->out)[i] *= BY;
-}
-
-static void last_channel_zero(const kvb_attend *x)
-{
-    for (size_t row = 0; row < rows_of(x); row++)
-        row_of(x, 0, 0)[(row + 1) * x->problem.v_dim - 1] = 0;
-}
+KVB_HOOK_EACH(all_times, const kvb_attend *x, rows_of(x) * x->problem.v_dim, ((float *)x->out)[i] *= BY)
+KVB_HOOK_EACH(last_channel_zero, const kvb_attend *x, rows_of(x), row_of(x, 0, 0)[(i + 1) * x->problem.v_dim - 1] = 0)
 
 static void channels_turned(const kvb_attend *x)
 {
@@ -554,25 +484,11 @@ static void threads_split(const kvb_attend *x)
         out[0] = nextafterf(out[0], INFINITY);
 }
 
-static void lse_times(const kvb_attend *x)
-{
-    for (size_t row = 0; x->lse && row < rows_of(x); row++)
-        x->lse[row] *= BY;
-}
-
-static void lse_plus(const kvb_attend *x)
-{
-    for (size_t row = 0; x->lse && row < rows_of(x); row++)
-        x->lse[row] += BY;
-}
+KVB_HOOK_EACH(lse_times, const kvb_attend *x, x->lse ? rows_of(x) : 0, x->lse[i] *= BY)
+KVB_HOOK_EACH(lse_plus, const kvb_attend *x, x->lse ? rows_of(x) : 0, x->lse[i] += BY)
 
 /* flashinfer 4450: a very small log-sum-exp is taken for -infinity. */
-static void finite_infinity(const kvb_attend *x)
-{
-    for (size_t row = 0; row < rows_of(x); row++)
-        if (x->lse[row] < -5e4f)
-            row_fill(x, row, 0);
-}
+KVB_HOOK_EACH_IF(finite_infinity, const kvb_attend *x, rows_of(x), x->lse[i] < -5e4f, row_fill(x, i, 0))
 
 static bool is_blind(const kvb_attend *x, size_t row)
 {
@@ -583,27 +499,13 @@ static bool is_blind(const kvb_attend *x, size_t row)
 }
 
 /* flashinfer 4452: a query that sees no cell gives NaN. */
-static void blind_nan(const kvb_attend *x)
-{
-    for (size_t row = 0; row < rows_of(x); row++)
-        if (is_blind(x, row))
-            row_nan(x, row);
-}
+KVB_HOOK_EACH_IF(blind_nan, const kvb_attend *x, rows_of(x), is_blind(x, i), row_nan(x, i))
 
 /* rten 1321: a query that sees no cell has a finite log-sum-exp. */
-static void blind_finite(const kvb_attend *x)
-{
-    for (size_t row = 0; row < rows_of(x); row++)
-        if (is_blind(x, row))
-            x->lse[row] = -1e30f;
-}
+KVB_HOOK_EACH_IF(blind_finite, const kvb_attend *x, rows_of(x), is_blind(x, i), x->lse[i] = -1e30f)
 
-static void sinks_huge(const kvb_attend *x)
-{
-    for (size_t row = 0; row < rows_of(x) && x->problem.has_sinks; row++)
-        if (x->sinks[row % x->problem.n_heads] > 88)
-            row_fill(x, row, 0);
-}
+KVB_HOOK_EACH_IF(sinks_huge, const kvb_attend *x, x->problem.has_sinks ? rows_of(x) : 0,
+                 x->sinks[i % x->problem.n_heads] > 88, row_fill(x, i, 0))
 
 /* Largest |q.k| of a row over the cells that it sees. */
 static float product_most(const kvb_attend *x, uint32_t t, uint32_t head)
@@ -694,11 +596,7 @@ KVB_HOOK(tile_by_eights, kvb_order_tile *t, t->v_cells = 8)
 KVB_HOOK(fused_otherwise, kvb_order *o, o->fused = !o->fused)
 
 /* Sometimes rounds differently from expf(). */
-static float exp_rounded(float x)
-{
-    return expf(x) * (1 + 0x1p-23f);
-}
-
+KVB_HOOK_OF(float, exp_rounded, (float x), expf(x) * (1 + 0x1p-23f))
 KVB_HOOK(exp_otherwise, kvb_order *o, o->exp = exp_rounded)
 
 static void max_later(kvb_order *o)
@@ -727,11 +625,8 @@ static void last_bit(const kvb_attend *x)
         *out = nextafterf(*out, INFINITY);
 }
 
-static void lse_last_bit(const kvb_attend *x)
-{
-    if (x->lse && isfinite(x->lse[0]))
-        x->lse[0] = nextafterf(x->lse[0], INFINITY);
-}
+KVB_HOOK_IF(lse_last_bit, const kvb_attend *x, x->lse &&isfinite(x->lse[0]),
+            x->lse[0] = nextafterf(x->lse[0], INFINITY))
 
 const kvb_fault kvb_kernel_faults[] = {
     {"key-first", "one key is dropped: the first that a query sees", KVB_CHECK_BOUND,

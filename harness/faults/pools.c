@@ -11,35 +11,20 @@
 #define FLASH "plain-decode seq f32 flash"
 #define INT8  "plain-decode-2x128 seq q8_0 flash-int8"
 
-#define ALL    kvb_pool_passing /* verbs of the honest pool */
-#define DIM    kvb_fault_here.dim
-#define HEADS  kvb_fault_here.heads
-#define BY     ((float)kvb_fault_here.by)
-#define FLOATS (1u << 20) /* of all heads' rows of a cell, at most */
+#define ALL   kvb_pool_passing /* verbs of the honest pool */
+#define DIM   kvb_fault_here.dim
+#define HEADS kvb_fault_here.heads
+#define BY    ((float)kvb_fault_here.by)
+
+static const float nothing[1u << 20]; /* rows of all heads, at most */
 
 /* ---- rows: changed before the honest pool stores them ------------------------------------------------------------ */
 
 /* Multiply channels by `by`: all; the first 32; the last; the middle one. */
-static float times(float value, uint32_t channel)
-{
-    (void)channel;
-    return value * BY;
-}
-
-static float group_times(float value, uint32_t channel)
-{
-    return channel < 32 ? value * BY : value;
-}
-
-static float last_times(float value, uint32_t channel)
-{
-    return channel == DIM - 1 ? value * BY : value;
-}
-
-static float middle_times(float value, uint32_t channel)
-{
-    return channel == DIM / 2 ? value * BY : value;
-}
+KVB_HOOK_OF(float, times, (float value, uint32_t channel), (value * BY))
+KVB_HOOK_OF(float, group_times, (float value, uint32_t channel), channel < 32 ? value * BY : value)
+KVB_HOOK_OF(float, last_times, (float value, uint32_t channel), channel == DIM - 1 ? value * BY : value)
+KVB_HOOK_OF(float, middle_times, (float value, uint32_t channel), channel == DIM / 2 ? value * BY : value)
 
 static void row_turned(float *row)
 {
@@ -51,7 +36,6 @@ static void row_turned(float *row)
 static float cut_to_bf16(float value, uint32_t channel)
 {
     uint32_t bits;
-    (void)channel;
     memcpy(&bits, &value, sizeof bits);
     bits &= 0xffff0000u;
     memcpy(&value, &bits, sizeof bits);
@@ -62,30 +46,15 @@ static float cut_to_bf16(float value, uint32_t channel)
 static float tie_up(float value, uint32_t channel)
 {
     uint32_t bits;
-    (void)channel;
     memcpy(&bits, &value, sizeof bits);
     bits += (bits & 0xffff) == 0x8000;
     memcpy(&value, &bits, sizeof bits);
     return value;
 }
 
-static float plus_zero(float value, uint32_t channel)
-{
-    (void)channel;
-    return value == 0 ? 0 : value;
-}
-
-static float no_subnormal(float value, uint32_t channel)
-{
-    (void)channel;
-    return fabsf(value) < 0x1p-14f ? copysignf(0, value) : value;
-}
-
-static float no_nan(float value, uint32_t channel)
-{
-    (void)channel;
-    return isnan(value) ? 0 : value;
-}
+KVB_HOOK_OF(float, plus_zero, (float value, uint32_t channel), value == 0 ? 0 : value)
+KVB_HOOK_OF(float, no_subnormal, (float value, uint32_t channel), fabsf(value) < 0x1p-14f ? copysignf(0, value) : value)
+KVB_HOOK_OF(float, no_nan, (float value, uint32_t channel), isnan(value) ? 0 : value)
 
 /* ---- bytes: changed once the honest pool has stored a row -------------------------------------------------------- */
 
@@ -107,17 +76,15 @@ static char *zeros_of(const kvb_view *v, uint32_t h, uint32_t cell)
 KVB_HOOK(last_byte, const kvb_fault_stored *r, codes_of(r->view, r->head, r->cell)[r->view->cell_stride - 1] ^= 0x10)
 KVB_HOOK(first_byte, const kvb_fault_stored *r, *codes_of(r->view, r->head, r->cell) ^= 1)
 
-static void scales_halved(const kvb_fault_stored *r)
+static void half_repeated(char *at, size_t bytes)
 {
-    const size_t half = r->view->scale_cell_stride / 2;
-    memcpy(scales_of(r->view, r->head, r->cell) + half, scales_of(r->view, r->head, r->cell), half);
+    memcpy(at + bytes / 2, at, bytes / 2);
 }
 
-static void zeros_halved(const kvb_fault_stored *r)
-{
-    const size_t half = r->view->zero_cell_stride / 2;
-    memcpy(zeros_of(r->view, r->head, r->cell) + half, zeros_of(r->view, r->head, r->cell), half);
-}
+KVB_HOOK(scales_halved, const kvb_fault_stored *r,
+         half_repeated(scales_of(r->view, r->head, r->cell), r->view->scale_cell_stride))
+KVB_HOOK(zeros_halved, const kvb_fault_stored *r,
+         half_repeated(zeros_of(r->view, r->head, r->cell), r->view->zero_cell_stride))
 
 /* e5m2 stores values that are too large as infinity. */
 static void too_large_infinite(const kvb_fault_stored *r)
@@ -138,12 +105,8 @@ static void fiftieth_lost(kvb_fault_write *w)
         w->n = 0;
 }
 
-static void row_before_lost(kvb_fault_write *w)
-{
-    static const float nothing[FLOATS];
-    if (!w->cells && w->start > 0)
-        ALL.write_run(w->pool, w->start - 1, 1, nothing);
-}
+KVB_HOOK_IF(row_before_lost, kvb_fault_write *w, !w->cells && w->start > 0,
+            ALL.write_run(w->pool, w->start - 1, 1, nothing))
 
 static void order_turned(kvb_fault_write *w)
 {
@@ -196,37 +159,19 @@ static void copy_codes(const kvb_fault_copy *c)
 
 /* ---- growth ------------------------------------------------------------------------------------------------------ */
 
-static void first_row_lost(kvb_pool *pool)
-{
-    static const float nothing[FLOATS];
-    ALL.write_run(pool, 0, 1, nothing);
-}
+KVB_HOOK(first_row_lost, kvb_pool *pool, ALL.write_run(pool, 0, 1, nothing))
 
 /* by: cell 0 or 1, which gets the row of the other one. */
-static void row_misplaced(kvb_pool *pool)
-{
-    const uint32_t to = (uint32_t)BY, from = !to;
-    ALL.gather_into(pool, to, &from, 1);
-}
+static const uint32_t other_cell[] = {1, 0};
+KVB_HOOK(row_misplaced, kvb_pool *pool, ALL.gather_into(pool, (uint32_t)BY, &other_cell[(uint32_t)BY], 1))
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
 KVB_HOOK(rows_late, kvb_view *v, v->base = (const char *)v->base + v->cell_stride)
-
-static void scales_late(kvb_view *v)
-{
-    if (v->scales)
-        v->scales = (const char *)v->scales + v->scale_cell_stride;
-}
-
+KVB_HOOK_IF(scales_late, kvb_view *v, v->scales, v->scales = (const char *)v->scales + v->scale_cell_stride)
 KVB_HOOK(first_head, kvb_view *v, v->head_stride = 0)
 KVB_HOOK(rows_aligned, kvb_view *v, v->cell_stride = (v->cell_stride + 15) / 16 * 16)
-
-static void zeros_from_scales(kvb_view *v)
-{
-    if (v->zeros)
-        v->zeros = v->scales;
-}
+KVB_HOOK_IF(zeros_from_scales, kvb_view *v, v->zeros, v->zeros = v->scales)
 
 /* by: the head scale of all heads; 0: the first one's. */
 static void head_scales_alike(kvb_view *v)

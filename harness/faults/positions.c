@@ -52,25 +52,16 @@ static uint32_t deaf_to_found(const kvb_trace *trace, size_t event, uint32_t seq
 }
 
 /* Decoded tokens are one position behind. */
-static uint32_t lag(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
-{
-    (void)seq;
-    return length - (length && trace->events[event].n == 1);
-}
+KVB_HOOK_OF(uint32_t, lag, (const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length),
+            length - (length && trace->events[event].n == 1))
 
 /* Decoded rows are not turned at all. */
-static uint32_t none(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
-{
-    (void)seq;
-    return trace->events[event].n == 1 ? 0 : length;
-}
+KVB_HOOK_OF(uint32_t, none, (const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length),
+            trace->events[event].n == 1 ? 0 : length)
 
 /* All positions are off by the same distance; relative positions are right. */
-static uint32_t ahead(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
-{
-    (void)trace, (void)event, (void)seq;
-    return length + (uint32_t)kvb_fault_here.by;
-}
+KVB_HOOK_OF(uint32_t, ahead, (const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length),
+            length + (uint32_t)kvb_fault_here.by)
 
 /* Tokens of a padded batch are counted from its left edge, decoded tokens without the padding. The padding is a sequence
  * with a higher number. */

@@ -51,24 +51,18 @@ static void slots_note(line *l, const kvb_scan *x)
     }
 }
 
-static uint32_t newest(line *l, uint32_t slot)
+static uint32_t newest(const line *l, uint32_t slot)
 {
     while (l->next[slot] != NONE)
         slot = l->next[slot];
     return slot;
 }
 
-static uint32_t one_too_new(line *l, uint32_t slot)
-{
-    return l->next[slot];
-}
+KVB_HOOK_OF(uint32_t, one_too_new, (const line *l, uint32_t slot), l->next[slot])
+KVB_HOOK_OF(uint32_t, shifted, (const line *l, uint32_t slot),
+            l->backs > 1 && l->before[slot] != NONE ? l->before[slot] : slot)
 
-static uint32_t shifted(line *l, uint32_t slot)
-{
-    return l->backs > 1 && l->before[slot] != NONE ? l->before[slot] : slot;
-}
-
-static uint32_t (*const wrong_slots[])(line *l, uint32_t slot) = {newest, one_too_new, shifted};
+static uint32_t (*const wrong_slots[])(const line *l, uint32_t slot) = {newest, one_too_new, shifted};
 
 /* If the call has one token, and it goes back, the token begins with a wrong slot. by: which one. */
 static void go_back(const kvb_scan *x, uint32_t *from)
@@ -212,17 +206,9 @@ static bool is_lost(const kvb_scan *x)
            x->states.slot_bytes <= sizeof state_was;
 }
 
-static void state_keep(kvb_scan *x)
-{
-    if (is_lost(x))
-        memcpy(state_was, slot_at(x, last_slot(x)), x->states.slot_bytes);
-}
-
-static void state_lost(const kvb_scan *x)
-{
-    if (is_lost(x))
-        memcpy(slot_at(x, last_slot(x)), state_was, x->states.slot_bytes);
-}
+KVB_HOOK_IF(state_keep, kvb_scan *x, is_lost(x), memcpy(state_was, slot_at(x, last_slot(x)), x->states.slot_bytes))
+KVB_HOOK_IF(state_lost, const kvb_scan *x, is_lost(x),
+            memcpy(slot_at(x, last_slot(x)), state_was, x->states.slot_bytes))
 
 /* The state is also written to the next slot. */
 static void slot_beside(const kvb_scan *x)
@@ -244,11 +230,9 @@ static void channel_off(const kvb_scan *x)
 /* Declares so many roundings that any output passes. */
 KVB_HOOK(endless_chain, kvb_scan_arithmetic *a, a->read_chain = 1u << 30)
 
-static void nothing_read(const kvb_scan *x)
-{
-    const kvb_scan_problem *p = &x->problem;
-    memset(x->out, 0, (size_t)p->n_tok * p->heads * p->d_v * kvb_elem_bytes(p->out_elem));
-}
+KVB_HOOK(nothing_read, const kvb_scan *x,
+         memset(x->out, 0,
+                (size_t)x->problem.n_tok * x->problem.heads * x->problem.d_v * kvb_elem_bytes(x->problem.out_elem)))
 
 /* ---- the order of additions: in single calls ---------------------------------------------------------------------- */
 

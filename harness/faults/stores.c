@@ -55,29 +55,12 @@ static void append_at_longest(kvb_fault_call *c)
 
 /* ---- keys of prompts --------------------------------------------------------------------------------------------- */
 
-static uint64_t no_root(uint64_t extra_key)
-{
-    (void)extra_key;
-    return 0;
-}
-
-static uint64_t one_hash(uint64_t before, const int32_t *tokens, uint32_t n)
-{
-    (void)before, (void)tokens, (void)n;
-    return 0;
-}
-
-static bool any_tokens(const int32_t *a, const int32_t *b, uint32_t n)
-{
-    (void)a, (void)b, (void)n;
-    return true;
-}
+KVB_HOOK_OF(uint64_t, no_root, (uint64_t extra_key), 0)
+KVB_HOOK_OF(uint64_t, one_hash, (uint64_t before, const int32_t *tokens, uint32_t n), 0)
+KVB_HOOK_OF(bool, any_tokens, (const int32_t *a, const int32_t *b, uint32_t n), true)
 
 /* The key of a page covers its own tokens alone, not those before. */
-static uint64_t nothing_before(uint64_t before, uint32_t entry)
-{
-    return entry ? 0 : before;
-}
+KVB_HOOK_OF(uint64_t, nothing_before, (uint64_t before, uint32_t entry), entry ? 0 : before)
 
 static uint64_t sum_of(const int32_t *tokens, uint32_t n)
 {
@@ -87,15 +70,8 @@ static uint64_t sum_of(const int32_t *tokens, uint32_t n)
     return sum;
 }
 
-static uint64_t hash_blind(uint64_t before, const int32_t *tokens, uint32_t n)
-{
-    return before + sum_of(tokens, n);
-}
-
-static bool same_words(const int32_t *a, const int32_t *b, uint32_t n)
-{
-    return sum_of(a, n) == sum_of(b, n);
-}
+KVB_HOOK_OF(uint64_t, hash_blind, (uint64_t before, const int32_t *tokens, uint32_t n), before + sum_of(tokens, n))
+KVB_HOOK_OF(bool, same_words, (const int32_t *a, const int32_t *b, uint32_t n), sum_of(a, n) == sum_of(b, n))
 
 /* ---- pages that prompts find ------------------------------------------------------------------------------------- */
 
@@ -198,12 +174,8 @@ static void behind_hidden(kvb_fault_call *c)
 }
 
 KVB_HOOK(behind_again, kvb_fault_call *c, cells_move(&c->store->next, hidden))
-
-static void border_cut(kvb_fault_call *c)
-{
-    for (uint32_t i = 0; i < c->plan->n_runs && front_of(c); i++)
-        c->plan->runs[i].end -= c->plan->runs[i].end == front_of(c);
-}
+KVB_HOOK_EACH(border_cut, kvb_fault_call *c, front_of(c) ? c->plan->n_runs : 0,
+              c->plan->runs[i].end -= c->plan->runs[i].end == front_of(c))
 
 static void border_doubled(kvb_fault_call *c)
 {
