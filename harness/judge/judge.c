@@ -199,11 +199,6 @@ static double factor_of(const kvb_recorded_reading *r, uint32_t k_dim)
     return scale * r->q_scale * (r->scale_factor != 0 ? r->scale_factor : 1);
 }
 
-static uint64_t place_of(const kvb_axed *a, uint32_t b, uint32_t head, uint64_t token)
-{
-    return b * a->stride[KVB_AXIS_B] + head * a->stride[KVB_AXIS_H] + token * a->stride[KVB_AXIS_S];
-}
-
 static void run_add(bench *x, size_t *n, size_t begin, uint32_t from, uint32_t to)
 {
     if (from >= to)
@@ -321,22 +316,22 @@ static int queries_make(bench *x)
             const uint32_t head = head_of(x, u->head, i);
             const uint64_t token = x->sequence.q_at + u->queries[n];
             const size_t row = (size_t)n * group + i;
-            const uint64_t q = place_of(&s->q, u->b, head, token), out = place_of(&s->out, u->b, head, token);
             for (uint32_t c = 0; c < s->k_dim; c++) {
                 const int error = input_read(x, KVB_RECORDED_Q, "query", u->queries[n], c,
-                                             kvb_tensor_value(s->q.tensor, q + c * s->q.stride[KVB_AXIS_D]),
+                                             kvb_tensor_value(s->q.tensor, kvb_axed_at(&s->q, u->b, head, token, 0, c)),
                                              &x->q[row * s->k_dim + c]);
                 if (error)
                     return error;
             }
             for (uint32_t c = 0; c < s->k_dim && x->q_rounded; c++)
                 x->q_rounded[row * s->k_dim + c] =
-                    kvb_tensor_value(s->q_rounded.tensor,
-                                     place_of(&s->q_rounded, u->b, head, token) + c * s->q_rounded.stride[KVB_AXIS_D]);
+                    kvb_tensor_value(s->q_rounded.tensor, kvb_axed_at(&s->q_rounded, u->b, head, token, 0, c));
             for (uint32_t c = 0; c < s->v_dim; c++)
-                output_put(s->out_elem, s->out.tensor, out + c * s->out.stride[KVB_AXIS_D], x->out, row * s->v_dim + c);
+                output_put(s->out_elem, s->out.tensor, kvb_axed_at(&s->out, u->b, head, token, 0, c), x->out,
+                           row * s->v_dim + c);
             if (s->lse.tensor)
-                x->lse[row] = lse_of(x, kvb_tensor_value(s->lse.tensor, place_of(&s->lse, u->b, head, token)), i);
+                x->lse[row] =
+                    lse_of(x, kvb_tensor_value(s->lse.tensor, kvb_axed_at(&s->lse, u->b, head, token, 0, 0)), i);
         }
     return 0;
 }
@@ -509,18 +504,17 @@ static int token_read(bench *x, uint32_t t)
     const uint32_t b = x->of->b, h = x->of->head, n = x->of->n, first = x->of->first,
                    group = r->heads_interleaved ? h % s->kv_heads : h / (s->heads / s->kv_heads);
     const uint64_t at = x->sequence.q_at + t, last = x->sequence.queries - 1u;
-    const uint64_t gates = place_of(&s->gate, b, h, at + (r->next_gate && t < last));
-    int error =
-        inputs_read(x, KVB_RECORDED_V, &s->v, place_of(&s->v, b, h, at) + first * s->v.stride[KVB_AXIS_D], n, t, x->v);
+    const uint64_t gates = kvb_axed_at(&s->gate, b, h, at + (r->next_gate && t < last), 0, 0);
+    int error = inputs_read(x, KVB_RECORDED_V, &s->v, kvb_axed_at(&s->v, b, h, at, 0, first), n, t, x->v);
     if (!error && !conv)
-        error = inputs_read(x, KVB_RECORDED_Q, &s->q, place_of(&s->q, b, group, at), s->k_dim, t, x->q);
+        error = inputs_read(x, KVB_RECORDED_Q, &s->q, kvb_axed_at(&s->q, b, group, at, 0, 0), s->k_dim, t, x->q);
     if (!error && !conv)
-        error = inputs_read(x, KVB_RECORDED_K, &s->k, place_of(&s->k, b, group, at), s->k_dim, t, x->k);
+        error = inputs_read(x, KVB_RECORDED_K, &s->k, kvb_axed_at(&s->k, b, group, at, 0, 0), s->k_dim, t, x->k);
     if (!error && s->gate.tensor)
         error = inputs_read(x, KVB_RECORDED_GATE, &s->gate, gates + (each ? first * s->gate.stride[KVB_AXIS_D] : 0),
                             each ? n : 1, t, x->gate);
     if (!error && s->beta.tensor)
-        error = inputs_read(x, KVB_RECORDED_BETA, &s->beta, place_of(&s->beta, b, h, at), 1, t, &x->beta);
+        error = inputs_read(x, KVB_RECORDED_BETA, &s->beta, kvb_axed_at(&s->beta, b, h, at, 0, 0), 1, t, &x->beta);
     const double factor = conv ? 1 : factor_of(r, s->k_dim);
     for (uint32_t i = 0; i < s->k_dim && !conv; i++)
         x->q[i] = (float)(factor * (double)x->q[i]);
@@ -543,20 +537,13 @@ static int own_read(bench *x)
     int error = 0;
     for (uint32_t i = 0; i < n && s->a.tensor && !error; i++) {
         const uint32_t row = s->reading->taps_reversed ? n - 1 - i : i;
-        const uint64_t from = place_of(&s->a, 0, x->of->head, 0) + row * s->a.stride[KVB_AXIS_P];
-        error = inputs_read(x, KVB_RECORDED_A, &s->a, from + (rows ? first * s->a.stride[KVB_AXIS_D] : 0),
+        error = inputs_read(x, KVB_RECORDED_A, &s->a, kvb_axed_at(&s->a, 0, x->of->head, 0, row, rows ? first : 0),
                             rows ? x->of->n : 1, 0, x->own + (size_t)i * x->of->n);
     }
     if (!error && s->bias.tensor)
         error = inputs_read(x, KVB_RECORDED_BIAS, &s->bias, first * s->bias.stride[KVB_AXIS_D], x->of->n, 0, x->bias);
     memcpy(x->now, x->own, (size_t)n * x->of->n * sizeof *x->now);
     return error;
-}
-
-/* Offset of these columns of a state's row i. */
-static uint64_t state_place(const bench *x, const kvb_axed *a, uint32_t i)
-{
-    return place_of(a, x->of->b, x->of->head, 0) + i * a->stride[KVB_AXIS_P] + x->of->first * a->stride[KVB_AXIS_D];
 }
 
 static int walk_begin(bench *x, const kvb_scan_arithmetic *arithmetic)
@@ -583,7 +570,8 @@ static int walk_begin(bench *x, const kvb_scan_arithmetic *arithmetic)
         return -ENOMEM;
     int error = own_read(x);
     for (uint32_t i = 0; i < d_k && initial->tensor && !s->reading->no_initial && !error; i++) {
-        error = inputs_read(x, KVB_RECORDED_INITIAL, initial, state_place(x, initial, i), n, i, x->v);
+        error = inputs_read(x, KVB_RECORDED_INITIAL, initial,
+                            kvb_axed_at(initial, x->of->b, x->of->head, 0, i, x->of->first), n, i, x->v);
         for (uint32_t c = 0; c < n; c++)
             x->state[(size_t)i * n + c] = (double)x->v[c];
     }
@@ -599,9 +587,8 @@ static bool walk_compare(bench *x, uint32_t t, uint32_t row, kvb_recurrence_want
 {
     const kvb_recorded_shape *s = x->shape;
     const kvb_axed *a = row ? &s->states[1] : &s->out;
-    const uint64_t from =
-        row ? state_place(x, a, row - 1)
-            : place_of(a, x->of->b, x->of->head, x->sequence.q_at + t) + x->of->first * a->stride[KVB_AXIS_D];
+    const uint64_t token = row ? 0 : x->sequence.q_at + t,
+                   from = kvb_axed_at(a, x->of->b, x->of->head, token, row ? row - 1 : 0, x->of->first);
     const kvb_diff_place place = {.query = t, .channel = x->of->first, .row = (uint16_t)row};
     kvb_diff diff = {.rows = !row};
     const taken judged = {t, x->of->head, 1, &diff, row ? s->scan.state_elem : s->out_elem, x->out, x->of->n, false};
@@ -976,8 +963,7 @@ static uint64_t outputs_scan(const trial *t)
             kvb_recorded_sees(&t->call->reading, &q, i, &sinks, &begin, &end);
             for (uint32_t h = 0; h < s->heads && (begin < end || s->scans) && !s->mask.tensor; h++)
                 for (uint32_t c = 0; c < s->v_dim; c++)
-                    n += !isfinite(kvb_tensor_value(s->out.tensor, place_of(&s->out, b, h, q.q_at + i) +
-                                                                       c * s->out.stride[KVB_AXIS_D]));
+                    n += !isfinite(kvb_tensor_value(s->out.tensor, kvb_axed_at(&s->out, b, h, q.q_at + i, 0, c)));
         }
     }
     return n;

@@ -482,8 +482,7 @@ static bool mask_shape(const fitting *f)
     for (uint64_t b = 0; b < (n > 2 ? t->dims[0] : 1); b++)
         for (uint64_t i = 0; i < t->dims[n - 2]; i++)
             for (uint64_t j = 0; j < t->dims[n - 1]; j++) {
-                const double x = kvb_tensor_value(t, b * a->stride[KVB_AXIS_B] + i * a->stride[KVB_AXIS_S] +
-                                                         j * a->stride[KVB_AXIS_D]);
+                const double x = kvb_tensor_value(t, kvb_axed_at(a, b, 0, i, 0, j));
                 if (x != 0 && !(x <= -1e4))
                     return wrong(f, KVB_RECORDED_MASK, "0 or -inf: a bias of other values is no part of the contract");
             }
@@ -774,13 +773,10 @@ void kvb_recorded_row(const kvb_recorded_shape *s, int side, uint32_t b, uint32_
             named >= 0 && named < (double)s->pages ? (uint64_t)named : 0; /* "one cell more" may lie behind the table */
         at = cell % s->page;
     }
-    const uint64_t first = b * a->stride[KVB_AXIS_B] + kv_head * a->stride[KVB_AXIS_H] + at * a->stride[KVB_AXIS_S] +
-                           page * a->stride[KVB_AXIS_P];
+    const uint64_t first = kvb_axed_at(a, b, kv_head, at, page, 0);
     double factor = side && !s->latent ? r->v_scale : r->k_scale;
     if (scale->tensor)
-        factor *=
-            kvb_tensor_value(scale->tensor, b * scale->stride[KVB_AXIS_B] + kv_head * scale->stride[KVB_AXIS_H] +
-                                                at * scale->stride[KVB_AXIS_S] + page * scale->stride[KVB_AXIS_P]);
+        factor *= kvb_tensor_value(scale->tensor, kvb_axed_at(scale, b, kv_head, at, page, 0));
     factor = r->no_scales ? 1 : factor;
     if (codec) {
         unsigned char *const parts[KVB_PARTS] = {(unsigned char *)(uintptr_t)a->tensor->data +
@@ -803,8 +799,7 @@ bool kvb_recorded_unmasked(const kvb_recorded_shape *s, uint32_t b, uint32_t t, 
     const kvb_axed *a = &s->mask;
     if (!a->tensor)
         return true;
-    const double x = kvb_tensor_value(a->tensor, b * a->stride[KVB_AXIS_B] + t * a->stride[KVB_AXIS_S] +
-                                                     cell * a->stride[KVB_AXIS_D]);
+    const double x = kvb_tensor_value(a->tensor, kvb_axed_at(a, b, 0, t, 0, cell));
     return is_float(a->tensor->dtype) ? x == 0 : x != 0;
 }
 

@@ -160,6 +160,12 @@ typedef struct kvb_axed {
     const kvb_tensor *tensor; /* NULL: no such array */
     uint64_t n[KVB_AXES_OF_ARRAYS], stride[KVB_AXES_OF_ARRAYS];
 } kvb_axed;
+/* The number of an element in the tensor. */
+static inline uint64_t kvb_axed_at(const kvb_axed *a, uint64_t b, uint64_t h, uint64_t s, uint64_t p, uint64_t d)
+{
+    return b * a->stride[KVB_AXIS_B] + h * a->stride[KVB_AXIS_H] + s * a->stride[KVB_AXIS_S] +
+           p * a->stride[KVB_AXIS_P] + d * a->stride[KVB_AXIS_D];
+}
 
 typedef struct kvb_recorded {
     char name[64];
