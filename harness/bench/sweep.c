@@ -127,30 +127,37 @@ static int share_fill(double *shares, uint32_t n, double *share)
     return error;
 }
 
+/* Fills in the times of a contestant's calls, and what each of them reads and computes. 0 or -ENOMEM. */
+static int calls_fill(const kvb_bench_contestant *c, kvb_step_kind kind, double bytes, double ops, kvb_result *r)
+{
+    kvb_samples times[KVB_STEP_KINDS] = {0};
+    int error = 0;
+    for (uint32_t i = 0; i < c->turns && !error; i++)
+        error = kvb_sample_add(&times[kind], c->ns[i]);
+    if (!error)
+        error = kvb_samples_report(times, kind, c->turns, 0, r);
+    kvb_samples_free(&times[kind]);
+    snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(kind));
+    r->traffic.bytes_read = r->traffic.working_set = bytes;
+    r->traffic.flops = ops;
+    return error;
+}
+
 static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, kvb_result *r)
 {
     const kvb_bench_scene *s = run->scene;
-    const kvb_step_kind kind = kind_of(s->work->shape);
-    kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_roofline roof = {0};
     double both[KVB_BENCH_TURNS], reading[KVB_BENCH_TURNS], peak[KVB_BENCH_TURNS];
-    int error = 0;
+    int error = calls_fill(c, kind_of(s->work->shape), c->bytes, c->ops, r);
     for (uint32_t i = 0; i < c->turns && !error; i++) {
-        error = kvb_sample_add(&times[kind], c->ns[i]);
-        if (!error)
-            error = kvb_sample_add(&roof.rates, run->read[c->team][i]);
+        error = kvb_sample_add(&roof.rates, run->read[c->team][i]);
         both[i] = kvb_bench_limit_ns(run, c, KVB_BENCH_LONGER, i) / c->ns[i];
         reading[i] = kvb_bench_limit_ns(run, c, KVB_BENCH_READ, i) / c->ns[i];
         peak[i] = run->peak[c->team][i];
     }
-    if (!error)
-        error = kvb_samples_report(times, kind, c->turns, 0, r);
     if (!error) {
-        snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(kind));
-        r->traffic.bytes_read = r->traffic.working_set = c->bytes;
         r->traffic.bytes_walk = kvb_bench_cell_bytes(s->work) * (double)s->own.pairs * s->work->group;
         r->traffic.cells_read = (double)s->own.unique;
-        r->traffic.flops = c->ops;
         kvb_roofline_report(&roof, c->bytes, c->ops, r->time.all.median, kvb_quantile(peak, c->turns, 0.5), r);
         error = share_fill(both, c->turns, &r->traffic.of_limit);
         if (!error)
@@ -158,7 +165,6 @@ static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, k
         r->time.contexts[0] = (kvb_context_point){(double)s->own.unique, r->time.all.median, c->turns};
         r->time.n_contexts = 1;
     }
-    kvb_samples_free(&times[kind]);
     kvb_samples_free(&roof.rates);
     return error;
 }
@@ -221,25 +227,15 @@ static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kv
 
 static int scan_times_fill(const kvb_bench_scan *run, const kvb_bench_contestant *c, kvb_result *r)
 {
-    kvb_samples times[KVB_STEP_KINDS] = {0};
+    const double bytes = run->bytes / 2; /* the other half is written */
     double shares[KVB_BENCH_TURNS];
-    int error = 0;
-    for (uint32_t i = 0; i < c->turns && !error; i++) {
+    const int error = calls_fill(c, KVB_KIND_DECODE, bytes, run->ops, r);
+    for (uint32_t i = 0; i < c->turns; i++)
         shares[i] = run->limit[i] / c->ns[i];
-        error = kvb_sample_add(&times[KVB_KIND_DECODE], c->ns[i]);
-    }
-    if (!error)
-        error = kvb_samples_report(times, KVB_KIND_DECODE, c->turns, 0, r);
-    if (!error)
-        error = share_fill(shares, c->turns, &r->traffic.of_limit);
-    snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(KVB_KIND_DECODE));
-    r->traffic.bytes_read = r->traffic.bytes_walk = run->bytes / 2; /* the other half is written */
-    r->traffic.flops = run->ops;
-    r->traffic.working_set = run->bytes / 2;
-    r->traffic.gb_per_s = run->bytes / 2 / r->time.all.median;
+    r->traffic.bytes_walk = bytes;
+    r->traffic.gb_per_s = bytes / r->time.all.median;
     r->traffic.gflop_per_s = run->ops / r->time.all.median;
-    kvb_samples_free(&times[KVB_KIND_DECODE]);
-    return error;
+    return error ? error : share_fill(shares, c->turns, &r->traffic.of_limit);
 }
 
 static int scan_result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_scan *run,
