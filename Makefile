@@ -454,8 +454,6 @@ $(BUILD)/fuzzer: $(BUILD)/ci/fuzz/fuzzer.o $(PARTS_fuzz) $(ARCHIVES)
 # These refuse requests for memory.
 $(BUILD)/tests/oracle/test_no_memory: LINK += $(foreach f,malloc calloc realloc mmap,-Wl,--wrap=$f)
 
-$(BUILD)/tests/oracle/test_attention: LINK += -Wl,--push-state,--no-as-needed -lmpfr -lgmp -Wl,--pop-state
-
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read
 

@@ -13,7 +13,7 @@ set -euo pipefail
 
 build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev zlib1g-dev libpapi-dev)
 report_packages=(python3 python3-numpy gnuplot-nox) # numpy: difference.py of a dump
-check_packages=(git perl libcmocka-dev libmpfr-dev clang libclang-rt-dev clang-format cppcheck shellcheck) # perl brings prove
+check_packages=(git perl libcmocka-dev clang libclang-rt-dev clang-format cppcheck shellcheck) # perl brings prove
 # Readers of exported files, and of the CI templates.
 check_packages+=(libxml2-utils libbenchmark-tools python3-scipy python3-pandas python3-yaml python3-jsonschema)
 check_packages+=(valgrind) # counts instructions

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 DIR=${1:?usage: ci/sysroot.sh DIR [ARCHITECTURE]} ARCH=${2:-arm64}
-packages=(libc6-dev libopenblas-pthread-dev libhwloc-dev libjansson-dev zlib1g-dev libpapi-dev libcmocka-dev libmpfr-dev)
+packages=(libc6-dev libopenblas-pthread-dev libhwloc-dev libjansson-dev zlib1g-dev libpapi-dev libcmocka-dev)
 
 wanted="$ARCH ${packages[*]}"
 if [ "$(cat "$DIR/complete" 2>/dev/null)" = "$wanted" ]; then

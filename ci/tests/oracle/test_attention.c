@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: exact attention agrees with its definition, by hand, in long double, and in floats of 113 bits; the loops of
- * every level give the same bits. */
-#include <mpfr.h>
+/* Shows: exact attention agrees with its definition, by hand and in long double; the loops of every level give the same
+ * bits. */
 #include <stdbool.h>
 
 #include "ci/tests/tests.h"
@@ -152,6 +151,16 @@ TEST(nothing_visible)
     assert_true(t.o == 0 && t.mass == 0);
 }
 
+/* s = softcap tanh(scale q.k / softcap) */
+static long double logit_of(const kvb_attention *a, const double *k)
+{
+    long double dot = 0;
+    for (uint32_t d = 0; d < a->k_dim; d++)
+        dot += (long double)a->q[d] * k[d];
+    dot *= a->scale;
+    return a->softcap > 0 ? a->softcap * tanhl(dot / a->softcap) : dot;
+}
+
 /* The same formulas computed directly: no maximum subtracted, one cell at a time, in long double. */
 static void check_directly(const kvb_attention *a, const uint32_t *cells)
 {
@@ -164,13 +173,12 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
 
     long double z = a->sink ? expl((long double)*a->sink) : 0, top = a->sink ? (long double)*a->sink : -1e9L;
     for (uint32_t i = 0; i < n; i++) {
-        long double dot = 0, q2 = 0, size2 = 0, size1 = 0, q_largest = 0;
+        long double q2 = 0, size2 = 0, size1 = 0, q_largest = 0;
         const double *k = a->k + (a->k_gathered ? i : cells[i]) * a->k_dim;
         reach[i] = 0;
         for (uint32_t d = 0; d < a->k_dim; d++) {
             long double q = (long double)a->q[d],
                         size = a->k_size ? a->k_size[(a->k_gathered ? i : cells[i]) * a->k_dim + d] : fabs(k[d]);
-            dot += q * k[d];
             reach[i] += fabsl(q) * size;
             q2 += q * q;
             size2 += size * size;
@@ -181,9 +189,7 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
         assert_true(row.q_largest == (double)q_largest);
         if (a->k_turned)
             reach[i] = sqrtl(q2) * sqrtl(size2);
-        s[i] = dot * a->scale;
-        if (a->softcap > 0)
-            s[i] = a->softcap * tanhl(s[i] / a->softcap);
+        s[i] = logit_of(a, k);
         top = s[i] > top ? s[i] : top;
         z += expl(s[i]);
     }
@@ -335,12 +341,12 @@ TEST(against_long_double)
 }
 
 /*
- * Judges the oracle. Shows that its solve in double agrees with the definition of attention in floats of 113 bits
- * (MPFR), which shares no code with it: each element within 16 roundings of a double, relative to the sum of its terms'
- * magnitudes, for logits from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
+ * Judges the oracle. Shows that its solve in double agrees with the definition of attention in long double, which shares
+ * no code with it: each element within 16 roundings of a double, relative to the sum of its terms' magnitudes, for logits
+ * from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
  */
 
-enum { BITS = 113, DIM = 6 };
+enum { DIM = 6 };
 
 static const struct scene {
     const char *name;
@@ -369,84 +375,32 @@ static const struct scene {
 };
 
 typedef struct precise {
-    mpfr_t out[DIM], mass[DIM], lse;
+    long double out[DIM], mass[DIM], lse;
 } precise;
 
-static void precise_init(precise *p)
-{
-    for (int c = 0; c < DIM; c++)
-        mpfr_inits2(BITS, p->out[c], p->mass[c], NULL);
-    mpfr_init2(p->lse, BITS);
-}
-
-static void precise_clear(precise *p)
-{
-    for (int c = 0; c < DIM; c++)
-        mpfr_clears(p->out[c], p->mass[c], NULL);
-    mpfr_clear(p->lse);
-}
-
-/* s = softcap tanh(scale q.k / softcap) */
-static void logit_of(const kvb_attention *a, const double *k, mpfr_t s)
-{
-    mpfr_t x;
-    mpfr_init2(x, BITS);
-    mpfr_set_zero(s, 1);
-    for (uint32_t d = 0; d < a->k_dim; d++) {
-        mpfr_set_d(x, a->q[d], MPFR_RNDN);
-        mpfr_mul_d(x, x, k[d], MPFR_RNDN);
-        mpfr_add(s, s, x, MPFR_RNDN);
-    }
-    mpfr_mul_d(s, s, a->scale, MPFR_RNDN);
-    if (a->softcap > 0) {
-        mpfr_div_d(s, s, a->softcap, MPFR_RNDN);
-        mpfr_tanh(s, s, MPFR_RNDN);
-        mpfr_mul_d(s, s, a->softcap, MPFR_RNDN);
-    }
-    mpfr_clear(x);
-}
-
-/* The definition: exp of each logit without subtraction; MPFR's exponents have room for it. */
+/* The definition: exp of each logit without subtraction; exponents of long double have room for it. */
 static void solve(const kvb_attention *a, precise *p)
 {
-    mpfr_t s, weight, term;
-    mpfr_inits2(BITS, s, weight, term, NULL);
-    for (uint32_t c = 0; c < a->v_dim; c++) {
-        mpfr_set_zero(p->out[c], 1);
-        mpfr_set_zero(p->mass[c], 1);
-    }
-    mpfr_set_zero(p->lse, 1); /* first holds the sum of weights */
-    if (a->sink) {
-        mpfr_set_d(p->lse, (double)*a->sink, MPFR_RNDN);
-        mpfr_exp(p->lse, p->lse, MPFR_RNDN);
-    }
+    *p = (precise){.lse = a->sink ? expl((long double)*a->sink) : 0}; /* first the sum of weights */
     for (uint32_t i = 0; i < a->visible; i++) {
-        logit_of(a, a->k + (size_t)i * a->k_dim, s);
-        mpfr_exp(weight, s, MPFR_RNDN);
-        mpfr_add(p->lse, p->lse, weight, MPFR_RNDN);
-        for (uint32_t c = 0; c < a->v_dim; c++) {
-            mpfr_mul_d(term, weight, a->v[(size_t)i * a->v_row + c], MPFR_RNDN);
-            mpfr_add(p->out[c], p->out[c], term, MPFR_RNDN);
-            mpfr_abs(term, term, MPFR_RNDN);
-            mpfr_add(p->mass[c], p->mass[c], term, MPFR_RNDN);
+        const long double weight = expl(logit_of(a, a->k + (size_t)i * a->k_dim));
+        p->lse += weight;
+        for (uint32_t c = 0; c < DIM; c++) {
+            p->out[c] += weight * a->v[(size_t)i * a->v_row + c];
+            p->mass[c] += weight * fabs(a->v[(size_t)i * a->v_row + c]);
         }
     }
-    for (uint32_t c = 0; c < a->v_dim; c++) {
-        mpfr_div(p->out[c], p->out[c], p->lse, MPFR_RNDN);
-        mpfr_div(p->mass[c], p->mass[c], p->lse, MPFR_RNDN);
+    for (uint32_t c = 0; c < DIM; c++) {
+        p->out[c] /= p->lse;
+        p->mass[c] /= p->lse;
     }
-    mpfr_log(p->lse, p->lse, MPFR_RNDN);
-    mpfr_clears(s, weight, term, NULL);
+    p->lse = logl(p->lse);
 }
 
 /* |got - want| in roundings of a double relative to `of`. */
-static double roundings(double got, mpfr_t want, double of)
+static double roundings(double got, long double want, double of)
 {
-    mpfr_t x;
-    mpfr_init2(x, BITS);
-    mpfr_d_sub(x, got, want, MPFR_RNDN);
-    double error = fabs(mpfr_get_d(x, MPFR_RNDN));
-    mpfr_clear(x);
+    const double error = (double)fabsl((long double)got - want);
     return error == 0 ? 0 : error / (of * 0x1p-53);
 }
 
@@ -485,19 +439,17 @@ static void scene_check(const struct scene *s, uint64_t seed, double *worst, dou
     kvb_bound_row row;
     kvb_bound_term terms[DIM];
     precise p;
-    precise_init(&p);
     kvb_attention_solve(&a, scratch, &row, &lse, terms);
     solve(&a, &p);
     /* Rounding a logit moves its weight, by this many roundings in any sum in double. */
     double largest = row.a_max + fabs(row.logit_max) + 1;
     for (uint32_t c = 0; c < DIM; c++) {
-        double mass = mpfr_get_d(p.mass[c], MPFR_RNDN);
+        const double mass = (double)p.mass[c];
         *worst = fmax(*worst, roundings(terms[c].o, p.out[c], mass) / largest);
         assert_true(roundings(terms[c].mass, p.mass[c], mass) <=
                     8 * largest + s->n); /* a plain sum is exact enough for bounds */
     }
     *worst_lse = fmax(*worst_lse, roundings(lse, p.lse, largest));
-    precise_clear(&p);
     free(scratch);
     free(k_sum);
     free(k);
@@ -514,7 +466,6 @@ TEST(test_scenes)
         assert_true(worst <= 16);
         assert_true(worst_lse <= 8);
     }
-    mpfr_free_cache();
 }
 
 /* Shows: the oracle's loops give the same bits at every level that this CPU has, also with NaN, and the sums of a plain
