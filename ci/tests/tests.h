@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -162,6 +164,16 @@ static inline void tests_holds(const char *path, const char *want)
     assert_non_null(text);
     assert_string_equal(text, want);
     free(text);
+}
+
+/* Files may grow to so many bytes, as on a disk that becomes full; RLIM_INFINITY: to any size. */
+static inline void tests_file_limit(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN); /* as the program does */
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: saving and loading, also of recurrent states. */
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <zlib.h>
 
 #include "ci/tests/tests.h"
@@ -468,14 +466,11 @@ TEST(a_full_disk_loses_nothing)
     assert_int_equal(kvb_cache_save(r.cache, 0, path), 0);
     const size_t n = file_read(path);
     grow(&r, 0, 60);
-    struct rlimit old;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &old);
     for (size_t most = 0; most < n; most += 500) {
         const uint64_t before = state_hash(&r);
-        setrlimit(RLIMIT_FSIZE, &(struct rlimit){most, old.rlim_max});
+        tests_file_limit(most);
         assert_int_equal(kvb_cache_save(r.cache, 0, path), -EFBIG);
-        setrlimit(RLIMIT_FSIZE, &old);
+        tests_file_limit(RLIM_INFINITY);
         assert_true(state_hash(&r) == before);
         memcpy(changed, file, n);
         assert_int_equal(file_read(path), n);

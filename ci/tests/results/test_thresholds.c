@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: thresholds, files that are replaced whole, manifests. */
+/* Shows: thresholds and manifests. */
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/compare.h"
 #include "results/manifest.h"
-#include "workloads/files.h"
 
 /* Shows: thresholds with and without patterns; for each key the last one counts; each mistake in a file is named. */
 
@@ -97,65 +96,6 @@ TEST(test_mistakes)
     assert_int_equal(load(text, why), -EINVAL);
     assert_int_equal(kvb_thresholds_load("/nowhere.json", &thresholds, why, sizeof why), -ENOENT);
     assert_string_equal(why, "/nowhere.json: No such file or directory");
-}
-
-/* Shows: a file has its new content, whole, or its old one; one writer at a time; what a killed writer left does no
- * harm. */
-
-TEST(test_commit)
-{
-    const char *path = tests_text("out.xml", "old");
-    kvb_output_file whole;
-
-    tests_text("out.xml.tmp", "left by a killed writer, longer than what follows");
-    assert_int_equal(kvb_output_file_open(path, false, &whole, NULL, 0), 0);
-    assert_true(fputs("new", whole.stream) >= 0);
-    tests_holds(path, "old");
-    assert_int_equal(kvb_output_file_close(&whole, true, NULL, 0), 0);
-    tests_holds(path, "new");
-}
-
-TEST(test_abandon)
-{
-    const char *path = tests_text("out.xml", "old");
-    kvb_output_file whole;
-
-    assert_int_equal(kvb_output_file_open(path, false, &whole, NULL, 0), 0);
-    assert_true(fputs("new", whole.stream) >= 0);
-    assert_int_equal(kvb_output_file_close(&whole, false, NULL, 0), 0);
-    tests_holds(path, "old");
-}
-
-TEST(test_two_writers)
-{
-    const char *path = tests_path("out.xml");
-    kvb_output_file first, second;
-
-    assert_int_equal(kvb_output_file_open(path, false, &first, NULL, 0), 0);
-    assert_int_equal(kvb_output_file_open(path, false, &second, NULL, 0), -EBUSY);
-    assert_true(fputs("first", first.stream) >= 0);
-    assert_int_equal(kvb_output_file_close(&first, true, NULL, 0), 0);
-    tests_holds(path, "first");
-}
-
-TEST(test_refused)
-{
-    kvb_output_file whole;
-
-    assert_int_equal(kvb_output_file_open("", false, &whole, NULL, 0), -ENOENT);
-    assert_int_equal(kvb_output_file_open(tests_path("none/out.xml"), false, &whole, NULL, 0), -ENOENT);
-    assert_int_equal(kvb_output_file_open(tests_here(), false, &whole, NULL, 0), -EISDIR);
-}
-
-/* A device is not replaced by a file. */
-TEST(test_device)
-{
-    kvb_output_file whole;
-
-    assert_int_equal(kvb_output_file_open("/dev/full", false, &whole, NULL, 0), 0);
-    assert_null(whole.temporary);
-    assert_true(fputs("x", whole.stream) >= 0);
-    assert_int_equal(kvb_output_file_close(&whole, true, NULL, 0), -ENOSPC);
 }
 
 /* Shows: manifests are compared fact by fact, and the first difference is named. */

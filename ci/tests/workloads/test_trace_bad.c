@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: refused traces, failing writes. */
-#include <signal.h>
-#include <sys/resource.h>
-
 #include "ci/tests/tests.h"
 #include "ci/tests/workloads/scratch.h"
 #include "workloads/safetensors.h"
@@ -136,8 +133,8 @@ TEST(test_message_is_one_line)
     tests_refused(kvb_trace_load(path, 0, &trace, why, sizeof why), -EINVAL, why, "unknown event \"a??[31m\"");
 }
 
-/* Shows that a failing write (full disk, size limit, no such folder) gives a reason, leaves no temporary file, and does
- * not change an old target; for traces and safetensors files. */
+/* Shows that a failing write gives a reason and does not change an old target, for traces and safetensors files.
+ * test_files has other failures. */
 
 static const kvb_trace_header header = {
     .name = "n",
@@ -178,80 +175,16 @@ static int tensors_save(const char *path, bool commit, char *why, size_t why_byt
 typedef int save_function(const char *path, bool commit, char *why, size_t why_bytes);
 static save_function *const saves[] = {trace_save, tensors_save};
 
-TEST(test_full_disk)
-{
-    if (access("/dev/full", W_OK)) {
-        print_message("skipped: no /dev/full\n");
-        skip();
-    }
-    for (size_t i = 0; i < 2; i++) {
-        char why[300] = "", link_path[400];
-        /* A device is written directly. (Through a link, since a broken writer would rename over the device.) */
-        const char *full = tests_path("full");
-        assert_int_equal(symlink("/dev/full", full), 0);
-        assert_int_equal(saves[i](full, true, why, sizeof why), -ENOSPC);
-        assert_contains(why, "/full: cannot be written: No space left on device");
-        assert_int_equal(readlink(full, link_path, sizeof link_path),
-                         sizeof "/dev/full" - 1); /* the link still exists */
-        unlink(full);
-        /* A link at the path of the temporary file is not followed; the old target stays. */
-        const char *path = tests_text("old", "precious");
-        snprintf(link_path, sizeof link_path, "%s.tmp", path);
-        assert_int_equal(symlink("/dev/full", link_path), 0);
-        assert_int_equal(saves[i](path, true, why, sizeof why), -ELOOP);
-        assert_int_equal(unlink(link_path), 0);
-        tests_holds(path, "precious");
-    }
-}
-
-/* Limits files to 100 kB. Returns the old limit. */
-static struct rlimit size_limit(void)
-{
-    struct rlimit old, small;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &old);
-    small = old;
-    small.rlim_cur = 100000;
-    setrlimit(RLIMIT_FSIZE, &small);
-    return old;
-}
-
-/* An error that the caller ignored is reported when the trace is closed. */
-TEST(test_ignored_error)
-{
-    static uint32_t pos[BIG], seq[BIG];
-    const kvb_event step = {.kind = KVB_EVENT_STEP, .n = BIG, .pos = pos, .seq = seq};
-    char why[300] = "";
-    const char *path = tests_text("old", "precious");
-    kvb_trace_writer *w;
-    assert_int_equal(kvb_trace_create(path, &header, &w, why, sizeof why), 0);
-    const struct rlimit old = size_limit();
-    kvb_trace_write(w, &step, why, sizeof why);
-    setrlimit(RLIMIT_FSIZE, &old);
-    assert_true(kvb_trace_writer_close(w, true, why, sizeof why) < 0);
-    tests_holds(path, "precious");
-}
-
 TEST(test_size_limit)
 {
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "";
         const char *path = tests_text("old", "precious");
-        const struct rlimit old = size_limit();
+        tests_file_limit(100000);
         int err = saves[i](path, true, why, sizeof why);
-        setrlimit(RLIMIT_FSIZE, &old);
+        tests_file_limit(RLIM_INFINITY);
         tests_refused(err, -EFBIG, why, "old: cannot be written: File too large");
         tests_holds(path, "precious");
-    }
-}
-
-TEST(test_unwritable)
-{
-    for (size_t i = 0; i < 2; i++) {
-        char why[300] = "";
-        assert_int_equal(saves[i](tests_path("no/such/folder"), true, why, sizeof why), -ENOENT);
-        assert_contains(why, "no/such/folder: cannot be written: No such file or directory");
-        assert_int_equal(saves[i](tests_here(), true, why, sizeof why), -EISDIR);
     }
 }
 
