@@ -9,6 +9,7 @@
 #include "kernels/flash/flash.h"
 #include "kernels/kernels.h"
 #include "kernels/vector/int8.h"
+#include "oracle/codec.h"
 
 /*
  * Shows that the integer products agree with kernels/vector/vector.h at every level of instruction sets that this CPU
@@ -73,10 +74,7 @@ static double half_at(const uint8_t *p)
 {
     uint16_t h;
     memcpy(&h, p, sizeof h);
-    int exponent = h >> 10 & 31, fraction = h & 1023;
-    double value =
-        exponent == 31 ? (double)NAN : ldexp(fraction + (exponent ? 1024 : 0), (exponent ? exponent : 1) - 25);
-    return h & 0x8000 ? -value : value;
+    return kvb_codec_value(KVB_F16, h);
 }
 
 /* One stored row: elements, codes less the middle code, and for each element d and the middle code's value m. */
@@ -715,21 +713,13 @@ enum { SEEN_ONE = 8, KV_HEADS = 2, Q_HEADS = 4, DIM = 128, KINDS = 5 };
 static const float head_scales[KV_HEADS] = {0.013f, 1.7f}, amax[KV_HEADS] = {4, 5};
 static float rows[SEEN_ONE][KV_HEADS * DIM], asked[Q_HEADS][DIM];
 static double rounded[Q_HEADS][DIM], by_level[KINDS][Q_HEADS][DIM];
-static uint32_t q_seed = 7;
-
-static float anything(void)
-{
-    q_seed = q_seed * 1664525u + 1013904223u;
-    return (float)(int32_t)q_seed * 0x1p-31f;
-}
-
 static const float sizes[KINDS] = {1, 1e-20f, 1e15f, 1, 0};
 
 static void q_make(int kind)
 {
     for (uint32_t h = 0; h < Q_HEADS; h++)
         for (uint32_t c = 0; c < DIM; c++)
-            asked[h][c] = anything() * sizes[kind] * (kind == 3 && c == 5 ? 100 : 1);
+            asked[h][c] = any() * sizes[kind] * (kind == 3 && c == 5 ? 100 : 1);
 }
 
 /* Checks q of a call in which each token sees its own cell. */
@@ -818,14 +808,14 @@ static void kernel_over_format(const kvb_kernel *kernel, const kvb_pool_type *ty
     assert_int_equal(type->ensure(pool, SEEN_ONE), 0);
     for (uint32_t c = 0; c < SEEN_ONE; c++) {
         for (uint32_t i = 0; i < KV_HEADS * DIM; i++)
-            rows[c][i] = anything() * 3;
+            rows[c][i] = any() * 3;
         type->write_run(pool, c, 1, rows[c]);
     }
     type->view(pool, SEEN_ONE, &view);
     if (view.head_scales)
         view.head_scales = head_scales;
     for (int kind = 0; kind < KINDS; kind++) {
-        q_seed = 100 + (uint32_t)kind;
+        seed = 100 + (uint32_t)kind;
         q_make(kind);
         p.scale = 1 / (sizes[kind] > 0 ? sizes[kind] : 1); /* log-sum-exps are near 1 */
         for (uint32_t h = 0; h < Q_HEADS; h++) {

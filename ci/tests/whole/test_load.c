@@ -11,44 +11,14 @@
 #include "caches/pools/rows.h"
 #include "caches/pools/pool.h"
 #include "ci/tests/kernels/levels.h"
+#include "workloads/special_rows.h"
 
 enum { HEADS = 3, CELLS = 200, LISTED = 75, DIM_MAX = 288, STRIDE = 304 };
 
 /* 16 and less, real heads, and more scales than one pass of a loop handles. */
 static const uint32_t dims[] = {1, 2, 5, 12, 16, 17, 20, 31, 64, 80, 96, 100, 120, 128, 192, 256, 272, DIM_MAX};
 
-static uint32_t random_bits(void)
-{
-    static uint64_t state = 1;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 32);
-}
-
-static float normal(void)
-{
-    float sum = 0;
-    for (int k = 0; k < 4; k++)
-        sum += (float)(random_bits() >> 8) * 0x1p-23f - 1.0f;
-    return sum;
-}
-
-/* Elements of ordinary rows, of all magnitudes, tiny, and such as no format can hold. */
-static float element(uint32_t cell)
-{
-    uint32_t r = random_bits();
-    float x;
-    memcpy(&x, &r, sizeof x);
-    switch (cell % 5) {
-    case 1:
-        return x;
-    case 2:
-        return normal() * 0x1p-20f;
-    case 3:
-        return r % 16 == 0 ? NAN : r % 16 == 1 ? INFINITY : r % 16 == 2 ? -0.0f : normal();
-    default:
-        return normal() * ldexpf(1, (int)(cell % 9) - 4);
-    }
-}
+static uint64_t seed = 1;
 
 static bool same(float a, float b)
 {
@@ -78,9 +48,9 @@ static bool pool_fill(const kvb_pool_type *type, uint32_t dim, opened *o)
                                 .allocator = &o->allocator};
     if (!type->supports(type, dim, why, sizeof why))
         return false;
-    for (uint32_t c = 0; c < CELLS; c++)
-        for (uint32_t i = 0; i < HEADS * dim; i++)
-            rows[c * HEADS * dim + i] = element(type->format->residual_cells ? 0 : c);
+    for (uint32_t i = 0; i < CELLS * HEADS; i++)
+        row_fill(type->format->residual_cells ? ROW_NORMAL : (row_kind)(i / HEADS % ROW_KINDS), rows + i * dim, dim,
+                 &seed);
     assert_int_equal(type->open(type, &options, &o->pool), 0);
     assert_int_equal(type->ensure(o->pool, CELLS), 0);
     type->write_run(o->pool, 0, CELLS, rows);
@@ -93,7 +63,7 @@ static void codes_scramble(kvb_view *v)
 {
     uint8_t *codes = (uint8_t *)(uintptr_t)v->base;
     for (size_t i = 0; i < v->cell_stride * CELLS; i++)
-        codes[v->head_stride + i] = (uint8_t)(random_bits() >> 8);
+        codes[v->head_stride + i] = (uint8_t)row_random(&seed);
 }
 
 /* ---- one row against format->read -------------------------------------------------------------------------------- */
@@ -154,7 +124,7 @@ static void scattered_check(opened *o)
 {
     uint32_t cells[LISTED];
     for (uint32_t i = 0; i < LISTED; i++)
-        cells[i] = i < 20 ? i : i < 40 ? 100 + i : random_bits() % CELLS;
+        cells[i] = i < 20 ? i : i < 40 ? 100 + i : row_random(&seed) % CELLS;
     view_check(&o->view, cells, LISTED);
     cells[0] = CELLS - 1;
     view_check(&o->view, cells, 1);
@@ -268,12 +238,12 @@ static double walsh(const float *x, uint32_t block, uint32_t i)
 
 static void transform_check(kvb_cpu_level level, kvb_transform t, uint32_t dim, bool inverse)
 {
-    float x[1025], codec[1024], got[1025];
+    float x[1153], codec[1152], got[1153];
     uint32_t block = kvb_transform_block(dim);
     double size = 0;
     bool flip = t == KVB_TRANSFORM_SIGNED_HADAMARD;
     for (uint32_t c = 0; c < dim; c++) {
-        x[c] = codec[c] = got[c] = normal();
+        x[c] = codec[c] = got[c] = row_normal(&seed);
         size += (double)x[c] * x[c];
     }
     got[dim] = x[dim] = 77;
@@ -296,7 +266,7 @@ TEST(test_transform)
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
         if (!level_tried((kvb_cpu_level)l))
             continue;
-        for (uint32_t dim = 1; dim <= 1024; dim += dim < 258 ? 1 : dim == 258 ? 62 : 64)
+        for (uint32_t dim = 1; dim <= 1152; dim += dim < 258 ? 1 : dim == 258 ? 62 : 64)
             for (int way = 0; way < 4; way++)
                 transform_check((kvb_cpu_level)l, way & 1 ? KVB_TRANSFORM_SIGNED_HADAMARD : KVB_TRANSFORM_HADAMARD, dim,
                                 way & 2);
