@@ -441,7 +441,7 @@ $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(
 
 # What fuzzing does with an input. libFuzzer is linked in a build of its own, by clang.
 PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,files verbs calls rules saved)
-PLAYING        := $(patsubst %,$(BUILD)/tests/whole/test_%,fuzz random metamorphic no_memory)
+PLAYING        := $(patsubst %,$(BUILD)/tests/whole/test_%,fuzz random no_memory)
 $(PLAYING): $(PARTS_fuzz)
 $(PLAYING): LINK += $(PARTS_fuzz)
 $(BUILD)/check-random: $(BUILD)/ci/fuzz/random.o $(PARTS_fuzz) $(ARCHIVES)

@@ -239,7 +239,7 @@ call kvb_draw_call(drawer *d, const rules *m)
     bool have = false;
     if (prompts && kvb_draw_below(d, 6) == 0)
         return prompt_draw(d, m);
-    if (prompts && !d->no_saves && kvb_draw_below(d, 8) == 0) { /* a load takes pages that prompts may find */
+    if (prompts && kvb_draw_below(d, 8) == 0) { /* a load takes pages that prompts may find */
         c = (call){.kind = kvb_draw_below(d, 2) ? SAVE : LOAD,
                    .src = kvb_draw_below(d, 2) ? KVB_SEQ_ALL : seq_draw(d, m)};
         if (c.src != KVB_SEQ_ALL)
@@ -257,8 +257,7 @@ call kvb_draw_call(drawer *d, const rules *m)
         have = have && (c.kind != CLEAR || kvb_draw_below(d, 6) == 0);
         have = have && ((c.kind != DEFRAG && c.kind != SHIFT) || kvb_draw_below(d, 3) == 0);
         have = have && (c.kind != KEEP || kvb_draw_below(d, 3) == 0);
-        have = have && (c.kind != PROPOSE || !d->no_trees);
-        have = have && ((!d->no_saves && m->type->flags & KVB_CACHE_SAVES) || (c.kind != SAVE && c.kind != LOAD));
+        have = have && (m->type->flags & KVB_CACHE_SAVES || (c.kind != SAVE && c.kind != LOAD));
         have = have && (!m->now->n_nodes || c.kind == PROPOSE || c.kind == COMMIT ||
                         kvb_draw_below(d, m->type->flags & KVB_CACHE_SEQ ? 2 : 8) == 0);
     }

@@ -35,9 +35,8 @@ const char *kvb_call_scan(const rules *m, kvb_cache *cache, uint32_t layer, cons
 
 typedef struct drawer {
     uint64_t state;
-    uint32_t seqs;           /* most calls name one of the first `seqs` sequences */
-    bool no_saves, no_trees; /* draws no SAVE and LOAD; no PROPOSE: pending nodes make many other calls illegal */
-    bool prompts;            /* draws token ids, and prompts for a cache that can find them */
+    uint32_t seqs; /* most calls name one of the first `seqs` sequences */
+    bool prompts;  /* draws token ids, and prompts for a cache that can find them */
 } drawer;
 
 uint32_t kvb_draw_below(drawer *d, uint32_t n);
