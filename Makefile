@@ -217,7 +217,7 @@ check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at e
 
 # Tests of what depends on the architecture, the longest first.
 ARM_TESTS := whole/test_scan kernels/test_attend whole/test_load kernels/test_loops whole/test_codes \
-	kernels/test_weights harness/test_cpu_mask caches/test_codec_isas
+	kernels/test_weights harness/test_cpu_mask
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh

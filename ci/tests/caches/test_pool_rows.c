@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: names of pools, their growth, and the memory that it takes. whole/test_stored_bytes shows their rows. */
+/* Shows: names of pools, their growth, and the memory that it takes; the choice of an instruction set. whole/ shows their rows:
+ * test_stored_bytes and test_load. */
 #include "ci/tests/tests.h"
 #include "ci/tests/caches/pools.h"
 #include "caches/pools/codec/codec.h"
@@ -471,4 +472,31 @@ TEST(row_bytes)
         assert_true((*p)->row_bytes(*p, 128) == want);
         assert_true(!(*p)->rotated || (*p)->rotated->row_bytes((*p)->rotated, 128) == want);
     }
+}
+
+/* ---- instruction sets of codecs --------------------------------------------------------------------------------- */
+
+TEST(best_is_the_last_available)
+{
+    const kvb_codec_isa *last = NULL;
+    for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
+        if ((*isa)->available())
+            last = *isa;
+    assert_ptr_equal(kvb_codec_best(), last);
+    assert_string_equal(kvb_codec_isas[0]->name, "portable");
+}
+
+TEST(limit_holds)
+{
+    const kvb_codec_isa *best = kvb_codec_best(), *last = NULL;
+    for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
+        last = (*isa)->available() ? *isa : last;
+        assert_int_equal(kvb_codec_limit((*isa)->name), 0);
+        assert_ptr_equal(kvb_codec_best(), last); /* below what is not available: the best there is */
+    }
+    assert_int_equal(kvb_codec_limit("portable"), 0);
+    assert_int_equal(kvb_codec_limit("no such"), -EINVAL);
+    assert_ptr_equal(kvb_codec_best(), kvb_codec_isas[0]); /* as before */
+    assert_int_equal(kvb_codec_limit(NULL), 0);
+    assert_ptr_equal(kvb_codec_best(), best);
 }
