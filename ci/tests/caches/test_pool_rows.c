@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: names of pools, their growth, and the memory that it takes; the choice of an instruction set. whole/ shows their rows:
- * test_stored_bytes and test_load. */
+/* Shows: names of pools, their growth, and the memory that it takes; the choice of an instruction set.
+ * whole/test_stored_bytes and whole/test_load show their rows. */
 #include "ci/tests/tests.h"
 #include "ci/tests/caches/pools.h"
 #include "caches/pools/codec/codec.h"
