@@ -542,8 +542,8 @@ TEST(test_tree_chain)
 }
 
 /*
- * Shows that calls without their arrays, rows that no pool can store, and an open whose memory fails half-way return an
- * error with a reason and hold nothing. And what an empty cache holds.
+ * Shows that calls without their arrays and rows that no pool can store return an error with a reason and hold nothing.
+ * And what an empty cache holds.
  */
 
 TEST(arrays_must_be_given)
@@ -597,23 +597,6 @@ TEST(rows_must_fit)
     assert_contains(why, "32");
     assert_null(cache);
     assert_true(a.requests == 0);
-}
-
-TEST(an_open_may_fail_anywhere)
-{
-    EACH_CACHE(type, 0)
-    {
-        int error = -ENOMEM;
-        for (uint64_t fail = 1; error; fail++) {
-            kvb_allocator a = {.fail_request = fail};
-            kvb_cache *cache = NULL;
-            char why[200] = "";
-            error = open_with(&a, type, "f32", &cache, why, sizeof why);
-            assert_true(error == 0 || (error == -ENOMEM && *why));
-            kvb_cache_close(cache);
-            assert_true(a.current_bytes == 0);
-        }
-    }
 }
 
 static int unable(kvb_store *s)

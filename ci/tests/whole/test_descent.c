@@ -8,18 +8,12 @@
 #include "kernels/kernels.h"
 #include "oracle/descent.h"
 #include "ci/tests/oracle/hand.h"
+#include "ci/tests/whole/parts.h"
 #include "ci/tests/workloads/legal_trace.h"
 #include "workloads/history.h"
 
 #define PROMPT 70u /* more than a chunk of `scan` */
 #define NONE   UINT32_MAX
-
-static void run_alone(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
-{
-    (void)team;
-    part(ctx, 0, 1);
-}
-static const kvb_team alone = {.n = 1, .run = run_alone};
 
 /* The parent of each token behind the prompt, event by event. */
 static const uint32_t parents[] = {
@@ -98,7 +92,7 @@ static void call_make(const kvb_values *v, const kvb_kernel *kernel, kvb_scan_pa
                   .states = states,
                   .from = fed->from,
                   .to = fed->to,
-                  .team = &alone};
+                  .team = &team_of_one};
     static const kvb_rows kinds[] = {KVB_ROWS_V, KVB_ROWS_Q, KVB_ROWS_K, KVB_ROWS_GATE, KVB_ROWS_BETA};
     const float **inputs[] = {&x.v, &x.q, &x.k, &x.gate, &x.beta};
     float *rows[5] = {NULL};
@@ -158,7 +152,7 @@ static void history_feed(uint32_t call, const mistake *wrong, feed *fed)
 }
 
 static const kvb_oracle_options followed = {.max_pairs = UINT64_MAX},
-                                glanced = {.max_pairs = 1, .opinion_pairs = UINT64_MAX, .team = &alone};
+                                glanced = {.max_pairs = 1, .opinion_pairs = UINT64_MAX, .team = &team_of_one};
 
 static void play(const kvb_oracle_options *options, const kvb_group_scan *scan, const kvb_kernel *kernel,
                  kvb_scan_part part, mistake wrong, kvb_scan_diffs *diffs)
