@@ -54,6 +54,35 @@ int kvb_counters_admit(const char *command, const kvb_words *events);
 int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *source, const char *why_not),
                           void *ctx);
 
+/* ---- inside counters, for tests: the harness's own counts ---- */
+
+#define KVB_SDE_PREFIX "sde:::kvbench::"
+/* The events as PAPI names them; ends with NULL. */
+extern const char *const kvb_sde_events[];
+/* Publishes own under library "kvbench"; one at a time in a process. 0 or -errno with why. */
+int kvb_sde_publish(const kvb_own_counts *own, char *why, size_t why_bytes);
+void kvb_sde_retract(const kvb_own_counts *own); /* does nothing if others are published */
+
+/*
+ * ---- inside counters, for tests: sets of PAPI events ----
+ * Events are counted in sets of one PAPI component each. A component counts one set at a time. Events that do not fit in
+ * one set go to another, and the sets of a component take turns from region to region. Turns give the share of the time
+ * exactly; PAPI's own multiplexing (by the kernel's timer) scales values by an unknown factor. Errors are PAPI's.
+ */
+typedef struct kvb_papi_sets kvb_papi_sets;
+
+/* Initialises PAPI for this process; after a fork, again. 0 or PAPI's error. */
+int kvb_papi_init(void);
+/* most: events in one set, for tests; 0: as many as PAPI takes. NULL: no memory. */
+kvb_papi_sets *kvb_papi_sets_new(uint32_t most);
+int kvb_papi_sets_add(kvb_papi_sets *sets, const char *name, uint32_t *event);
+void kvb_papi_sets_begin(kvb_papi_sets *sets); /* after the last add */
+void kvb_papi_sets_start(kvb_papi_sets *sets);
+void kvb_papi_sets_stop(kvb_papi_sets *sets);
+/* The event's count between starts and stops, scaled up if its set had only a share of the time. */
+int kvb_papi_sets_value(const kvb_papi_sets *sets, uint32_t event, double *value, double *share);
+void kvb_papi_sets_free(kvb_papi_sets *sets);
+
 /*
  * ---- count.c ----
  * Exact counts of the steps of a replay: instructions, data reads and writes, misses. The program restarts itself under

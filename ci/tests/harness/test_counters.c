@@ -13,7 +13,6 @@
 
 #include "ci/tests/tests.h"
 #include "harness/counters/counters.h"
-#include "harness/counters/source.h"
 
 /* NULL: the result has no counter of that name. */
 static const kvb_counter *find(const kvb_result *r, const char *name)
