@@ -11,8 +11,6 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-#define PROFILE(NAME, ...) static const kvb_profile NAME##_profile = {.row = NAME##_row, __VA_ARGS__}
-
 #define MAX_DIM 4096u /* of rows with RoPE */
 
 /* The numbers that all tokens share in one (layer, KV head). */
@@ -30,6 +28,7 @@ typedef struct rotation {
 
 /* The row that a profile makes: row h of a token's rows of one kind. A token's rows are made in their order. */
 struct kvb_profile_row {
+    const kvb_profile *profile;
     const kvb_model *model;
     const kvb_group *group;
     uint64_t seed, token;
@@ -121,9 +120,10 @@ static double along_shared(uint64_t head_key, uint32_t dim, const float *row)
     return along;
 }
 
-/* A row with logits of `least` to `most`. */
-static void offset_row(const kvb_profile_row *r, double least, double most, float *out)
+/* A row with logits between the profile's numbers. */
+static void offset_row(kvb_profile_row *r, float *out)
 {
+    const double least = r->profile->least, most = r->profile->most;
     normal_row(r, 1, out);
     if (r->kind == KVB_ROWS_V)
         return;
@@ -133,16 +133,6 @@ static void offset_row(const kvb_profile_row *r, double least, double most, floa
     const double add = want - along_shared(r->head_key, r->dim, out) / r->dim;
     for (uint32_t c = 0; c < r->dim; c++)
         out[c] = (float)((double)out[c] + add * shared_part(r->head_key, c));
-}
-
-static void large_logits_row(kvb_profile_row *r, float *out)
-{
-    offset_row(r, 100, 500, out);
-}
-
-static void far_below_row(kvb_profile_row *r, float *out)
-{
-    offset_row(r, -160000, -80000, out);
 }
 
 static void equal_keys_row(kvb_profile_row *r, float *out)
@@ -164,20 +154,6 @@ static void subnormal_row(kvb_profile_row *r, float *out)
 {
     normal_row(r, (r->layer + r->kv_head) % 2 ? 0x1p-20 : 0x1p-130, out);
 }
-
-PROFILE(large_logits, .name = "large-logits",
-        .summary = "logits are some hundred and differ by about 1: exp() of one overflows, their softmax is ordinary");
-
-PROFILE(far_below, .name = "far-below",
-        .summary = "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win");
-
-PROFILE(equal_keys, .name = "equal-keys", .summary = "all keys of a head are the same row: every visible cell ties");
-
-PROFILE(giant_channel, .name = "giant-channel",
-        .summary =
-            "N(0,1) with one channel of K and of V 300 to 1,000 times as large: a step for a whole row loses the rest");
-
-PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in f32 or in f16 by turns of the heads");
 
 /*
  * Value profiles `llama` and `qwen`: rows with the shape of real models.
@@ -314,8 +290,11 @@ static void query_row(const kvb_profile_row *r, float *row)
         row[c] += (float)(want - along) * shape->sink[c];
 }
 
-static void shaped_row(kvb_profile_row *r, double smallest_offset, float *out)
+/* The smallest offset of K is the profile's `most` in the first and the last layer, and its `least` in all others. */
+static void shaped_row(kvb_profile_row *r, float *out)
 {
+    const bool outermost = r->layer == 0 || r->layer == r->model->n_layers - 1;
+    const double smallest_offset = outermost ? r->profile->most : r->profile->least;
     if (r->kind == KVB_ROWS_V) {
         const uint32_t bits = (uint32_t)kvb_rng_bits(kvb_rng_key(r->key, 1), 0);
         normal_row(r, 0.5 * (r->pos == 0 ? 0.1 + 0.1 * kvb_rng_unit(bits) : exp(0.3 * kvb_rng_normal(bits))), out);
@@ -327,35 +306,6 @@ static void shaped_row(kvb_profile_row *r, double smallest_offset, float *out)
         shape_make(r->head_key, r->dim, smallest_offset, &r->shape);
     r->kind == KVB_ROWS_K ? key_row(r, out) : query_row(r, out);
 }
-
-static void llama_row(kvb_profile_row *r, float *out)
-{
-    shaped_row(r, 5, out);
-}
-
-static void qwen_row(kvb_profile_row *r, float *out)
-{
-    bool outermost = r->layer == 0 || r->layer == r->model->n_layers - 1;
-    shaped_row(r, outermost ? 100 : 5, out);
-}
-
-static bool rope_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
-{
-    (void)model;
-    if (group->k_dim >= MIN_DIM && group->k_dim <= MAX_DIM && group->k_dim % 2 == 0)
-        return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes, "profiles with RoPE need an even k_dim of %u .. %u, a layer has %u", MIN_DIM,
-                MAX_DIM, group->k_dim);
-    return false;
-}
-
-PROFILE(llama, .name = "llama",
-        .summary = "K with 2-5 % fixed channels at 5-15x before RoPE, sink at position 0 (KVQuant, KIVI, StreamingLLM)",
-        .supports = rope_supports);
-
-PROFILE(qwen, .name = "qwen",
-        .summary = "as llama, with K offsets of 100-300 in the first and last layer (Qwen2.5's key bias)",
-        .supports = rope_supports);
 
 /*
  * Value profiles `peaked` and `needle`: one key takes more than 99 % of the mass, whatever else a query sees, up to
@@ -439,36 +389,6 @@ static void needle_row(kvb_profile_row *r, float *row)
         row[c] += NEEDLE_OWN * mine[c];
     row_scale(r, row);
 }
-
-static bool dim_suffices(const char *profile, const kvb_group *group, char *why, size_t why_bytes)
-{
-    if (group->k_dim >= PEAKED_MIN_DIM)
-        return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes, "profile %s needs a k_dim of at least %u, a layer has %u", profile,
-                PEAKED_MIN_DIM, group->k_dim);
-    return false;
-}
-
-static bool peaked_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
-{
-    (void)model;
-    return dim_suffices("peaked", group, why, why_bytes);
-}
-
-static bool needle_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
-{
-    (void)model;
-    return dim_suffices("needle", group, why, why_bytes);
-}
-
-PROFILE(peaked, .name = "peaked",
-        .summary = "each query's own key takes more than 99 % of the mass, up to 131072 visible cells",
-        .supports = peaked_supports);
-
-PROFILE(needle, .name = "needle",
-        .summary =
-            "each cell in turn takes more than 99 % of the mass of some query: a mistake in any one decides that query",
-        .supports = needle_supports);
 
 /*
  * Seeded values of layers that scan, and the ranges of recorded ones. Seeded values are drawn as in the papers'
@@ -591,23 +511,14 @@ int kvb_scan_values_check(const kvb_values *v, uint32_t layer, const char *path,
 
 /* ---- gaussian, flat ------------------------------------------------------------------------------------ */
 
-static void gaussian_row(kvb_profile_row *r, float *out)
+/* K is N(0, least^2). */
+static void scaled_row(kvb_profile_row *r, float *out)
 {
-    normal_row(r, 1, out);
+    normal_row(r, r->kind == KVB_ROWS_K ? r->profile->least : 1, out);
 }
-
-PROFILE(gaussian, .name = "gaussian", .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale");
 
 /* K of flat: so small that weights are equal within a percent, but not zero in 16-bit formats. */
 #define FLAT_K 0x1p-12
-
-static void flat_row(kvb_profile_row *r, float *out)
-{
-    normal_row(r, r->kind == KVB_ROWS_K ? FLAT_K : 1, out);
-}
-
-PROFILE(flat, .name = "flat",
-        .summary = "K is tiny: every visible cell has the same weight; sums over cells are as long as they get");
 
 /* ---- grid ---------------------------------------------------------------------------------------------- */
 
@@ -656,10 +567,6 @@ static void grid_row(kvb_profile_row *r, float *row)
     }
 }
 
-PROFILE(
-    grid, .name = "grid",
-    .summary = "K and V are multiples of 1/64 up to 1000, which tie and saturate as codes, and zeros of both signs");
-
 /* ---- tags ---------------------------------------------------------------------------------------------- */
 
 #define TAG_SYMBOLS 16u /* of 2 bits each; in rows of twice as many channels or more, 32 of 1 bit */
@@ -699,25 +606,6 @@ static void tags_row(kvb_profile_row *r, float *row)
                                           : (float)(code >> c % (2 * TAG_SYMBOLS) & 1) * 2 - 1;
 }
 
-static bool tags_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
-{
-    bool whole =
-        !group->latent || group->v_dim >= 2 * TAG_SYMBOLS || group->k_dim < 2 * TAG_SYMBOLS; /* V's part of a K row */
-    if (whole && group->k_dim >= TAG_SYMBOLS && group->v_dim >= TAG_SYMBOLS && kvb_tag_of(model).token_bits)
-        return true;
-    kvb_why_set(-ENOTSUP, why, why_bytes,
-                "profile tags needs k_dim and v_dim of at least %u, and layers and heads that leave bits for tokens",
-                TAG_SYMBOLS);
-    return false;
-}
-
-const kvb_profile kvb_profile_tags = {
-    .name = "tags",
-    .summary = "every K and V row spells out its token, layer and head, bit by bit",
-    .row = tags_row,
-    .supports = tags_supports,
-};
-
 void kvb_profile_rows(const kvb_profile *profile, const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer,
                       uint64_t token, uint32_t pos, float *out)
 {
@@ -725,6 +613,7 @@ void kvb_profile_rows(const kvb_profile *profile, const kvb_model *model, uint64
     const uint64_t key = kvb_token_key(seed, kind, layer, token);
     const uint32_t heads = kvb_rows_heads(g, kind), each = heads / g->kv_heads;
     kvb_profile_row r; /* not set as a whole: it is large */
+    r.profile = profile;
     r.model = model;
     r.group = g;
     r.seed = seed;
@@ -743,22 +632,63 @@ void kvb_profile_rows(const kvb_profile *profile, const kvb_model *model, uint64
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
-const kvb_profile *const kvb_profiles[] = {
-    &gaussian_profile,     &llama_profile,
-    &qwen_profile,         &peaked_profile,
-    &needle_profile,       &flat_profile,
-    &grid_profile,         &kvb_profile_tags,
-    &large_logits_profile, &far_below_profile,
-    &equal_keys_profile,   &giant_channel_profile,
-    &subnormal_profile,    NULL,
+const kvb_profile kvb_profiles[] = {
+    {"gaussian", scaled_row, 1, 1, KVB_PROFILE_ANY, "q, K and V are N(0,1): logits are N(0,1) with the default scale"},
+    {"llama", shaped_row, 5, 5, KVB_PROFILE_ROPE,
+     "K with 2-5 % fixed channels at 5-15x before RoPE, sink at position 0 (KVQuant, KIVI, StreamingLLM)"},
+    {"qwen", shaped_row, 5, 100, KVB_PROFILE_ROPE,
+     "as llama, with K offsets of 100-300 in the first and last layer (Qwen2.5's key bias)"},
+    {"peaked", peaked_row, 0, 0, KVB_PROFILE_APART,
+     "each query's own key takes more than 99 % of the mass, up to 131072 visible cells"},
+    {"needle", needle_row, 0, 0, KVB_PROFILE_APART,
+     "each cell in turn takes more than 99 % of the mass of some query: a mistake in any one decides that query"},
+    {"flat", scaled_row, FLAT_K, FLAT_K, KVB_PROFILE_ANY,
+     "K is tiny: every visible cell has the same weight; sums over cells are as long as they get"},
+    {"grid", grid_row, 0, 0, KVB_PROFILE_ANY,
+     "K and V are multiples of 1/64 up to 1000, which tie and saturate as codes, and zeros of both signs"},
+    {"tags", tags_row, 0, 0, KVB_PROFILE_TAGS, "every K and V row spells out its token, layer and head, bit by bit"},
+    {"large-logits", offset_row, 100, 500, KVB_PROFILE_ANY,
+     "logits are some hundred and differ by about 1: exp() of one overflows, their softmax is ordinary"},
+    {"far-below", offset_row, -160000, -80000, KVB_PROFILE_ANY,
+     "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win"},
+    {"equal-keys", equal_keys_row, 0, 0, KVB_PROFILE_ANY,
+     "all keys of a head are the same row: every visible cell ties"},
+    {"giant-channel", giant_channel_row, 0, 0, KVB_PROFILE_ANY,
+     "N(0,1) with one channel of K and of V 300 to 1,000 times as large: a step for a whole row loses the rest"},
+    {"subnormal", subnormal_row, 0, 0, KVB_PROFILE_ANY,
+     "q, K and V are subnormal, in f32 or in f16 by turns of the heads"},
+    {NULL, NULL, 0, 0, KVB_PROFILE_ANY, NULL},
 };
+
+int kvb_profile_supports(const kvb_profile *profile, const kvb_model *model, char *why, size_t why_bytes)
+{
+    for (const kvb_group *g = model->groups; g < model->groups + model->n_groups; g++) {
+        if (kvb_group_scans(g))
+            continue;
+        if (profile->needs == KVB_PROFILE_ROPE && (g->k_dim < MIN_DIM || g->k_dim > MAX_DIM || g->k_dim % 2))
+            return kvb_why_set(-ENOTSUP, why, why_bytes,
+                               "profiles with RoPE need an even k_dim of %u .. %u, a layer has %u", MIN_DIM, MAX_DIM,
+                               g->k_dim);
+        if (profile->needs == KVB_PROFILE_APART && g->k_dim < PEAKED_MIN_DIM)
+            return kvb_why_set(-ENOTSUP, why, why_bytes, "profile %s needs a k_dim of at least %u, a layer has %u",
+                               profile->name, PEAKED_MIN_DIM, g->k_dim);
+        const bool cut = g->latent && g->v_dim < 2 * TAG_SYMBOLS && g->k_dim >= 2 * TAG_SYMBOLS; /* V, a part of K */
+        if (profile->needs == KVB_PROFILE_TAGS &&
+            (cut || g->k_dim < TAG_SYMBOLS || g->v_dim < TAG_SYMBOLS || !kvb_tag_of(model).token_bits))
+            return kvb_why_set(
+                -ENOTSUP, why, why_bytes,
+                "profile tags needs k_dim and v_dim of at least %u, and layers and heads that leave bits for tokens",
+                TAG_SYMBOLS);
+    }
+    return 0;
+}
 
 const kvb_profile *kvb_profile_find(const char *name)
 {
-    for (size_t i = 0; kvb_profiles[i]; i++)
-        if (strcmp(kvb_profiles[i]->name, name) == 0)
-            return kvb_profiles[i];
-    return NULL;
+    const kvb_profile *p = kvb_profiles;
+    while (p->name && strcmp(p->name, name) != 0)
+        p++;
+    return p->name ? p : NULL;
 }
 
 int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why, size_t why_bytes)
@@ -767,7 +697,7 @@ int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why,
     if (*profile)
         return 0;
     char list[160] = "";
-    for (size_t i = 0; kvb_profiles[i]; i++)
-        kvb_list_add(list, sizeof list, ", ", "%s", kvb_profiles[i]->name);
+    for (const kvb_profile *p = kvb_profiles; p->name; p++)
+        kvb_list_add(list, sizeof list, ", ", "%s", p->name);
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown profile \"%.40s\", known: %s", name, list);
 }

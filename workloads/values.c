@@ -185,7 +185,7 @@ static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer,
 {
     const kvb_model *model = g->values->model;
     const bool scans = kvb_group_scans(kvb_model_group(model, layer));
-    if (scans && g->profile == &kvb_profile_tags) /* tags are no numbers to scan */
+    if (scans && g->profile->needs == KVB_PROFILE_TAGS) /* tags are no numbers to scan */
         return;
     for (uint32_t i = begin; i < end; i++) {
         const uint64_t token = g->trace->like ? g->trace->like[e->first + i] : e->first + i;
@@ -223,14 +223,13 @@ static void part_make(void *ctx, uint32_t part, uint32_t n)
 static int profile_admit(const kvb_trace *trace, const char *name, const kvb_profile **profile, char *why,
                          size_t why_bytes)
 {
+    const kvb_model *model = &trace->header.model;
     int err = kvb_profile_choose(name, profile, why, why_bytes);
+    err = err ? err : kvb_profile_supports(*profile, model, why, why_bytes);
     if (err)
         return err;
-    const kvb_model *model = &trace->header.model;
-    for (uint32_t g = 0; (*profile)->supports && g < model->n_groups; g++)
-        if (!kvb_group_scans(&model->groups[g]) && !(*profile)->supports(model, &model->groups[g], why, why_bytes))
-            return -ENOTSUP;
-    const uint64_t most = *profile == &kvb_profile_tags ? UINT64_C(1) << kvb_tag_of(model).token_bits : UINT64_MAX;
+    const uint64_t most =
+        (*profile)->needs == KVB_PROFILE_TAGS ? UINT64_C(1) << kvb_tag_of(model).token_bits : UINT64_MAX;
     if (trace->needs.tokens > most)
         return kvb_why_set(
             -ENOTSUP, why, why_bytes,

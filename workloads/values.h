@@ -37,19 +37,21 @@ typedef enum kvb_constant { KVB_CONSTANT_A, KVB_CONSTANT_TAPS, KVB_CONSTANT_BIAS
 typedef struct kvb_profile_row kvb_profile_row; /* one row, and what it may depend on (profiles.c) */
 
 typedef struct kvb_profile {
-    const char *name;    /* gaussian, llama, … */
+    const char *name;                              /* gaussian, llama, … */
+    void (*row)(kvb_profile_row *row, float *out); /* makes the row: out [dim] */
+    double least, most; /* of what row() chooses: profiles with the same row() differ in them */
+    enum { KVB_PROFILE_ANY, KVB_PROFILE_ROPE, KVB_PROFILE_APART, KVB_PROFILE_TAGS } needs; /* of a group */
     const char *summary; /* one line, with the source of its shape */
-    /* Makes the row: out [dim]. */
-    void (*row)(kvb_profile_row *row, float *out);
-    /* Does the profile support this group of the model? NULL: always. */
-    bool (*supports)(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes);
 } kvb_profile;
+
+/* Does the profile support the model's layers that attend? 0; -ENOTSUP with why. */
+int kvb_profile_supports(const kvb_profile *profile, const kvb_model *model, char *why, size_t why_bytes);
 
 /* Makes one token's rows [heads of that kind][dim] in a layer that attends; pos is the token's position. */
 void kvb_profile_rows(const kvb_profile *profile, const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer,
                       uint64_t token, uint32_t pos, float *out);
 
-extern const kvb_profile *const kvb_profiles[];        /* ends with NULL */
+extern const kvb_profile kvb_profiles[];               /* the last has no name */
 const kvb_profile *kvb_profile_find(const char *name); /* or NULL */
 
 /*
@@ -110,8 +112,6 @@ uint32_t kvb_constant_shape(const kvb_group *group, kvb_constant constant, uint6
 
 /* Rows of one token: [heads of that kind][dim]; the next token's follow them. NULL: the layer has none. */
 const float *kvb_values_rows(const kvb_values *values, kvb_rows kind, uint32_t layer, uint64_t token);
-
-extern const kvb_profile kvb_profile_tags;
 
 /* The profile of that name, or -EINVAL with the known ones in why. */
 int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why, size_t why_bytes);

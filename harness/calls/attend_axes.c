@@ -38,9 +38,9 @@ void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *s)
     memcpy(s->axes, table, sizeof table);
     for (size_t i = 0; i < registry->n[KVB_POOLS]; i++)
         s->pools[i] = registry->at[KVB_POOLS][i].name;
-    for (size_t i = 0; kvb_profiles[i]; i++)
-        if (strcmp(kvb_profiles[i]->name, "tags") && n + 1 < sizeof s->profiles / sizeof *s->profiles)
-            s->profiles[n++] = kvb_profiles[i]->name;
+    for (size_t i = 0; kvb_profiles[i].name; i++)
+        if (strcmp(kvb_profiles[i].name, "tags") && n + 1 < sizeof s->profiles / sizeof *s->profiles)
+            s->profiles[n++] = kvb_profiles[i].name;
     s->axes[KVB_AT_K].values = s->pools;
     s->axes[KVB_AT_VALUES].values = s->profiles;
     s->space = (kvb_space){"attention", s->axes, KVB_ATTEND_AXES, bases};

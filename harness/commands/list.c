@@ -161,8 +161,8 @@ static int workloads_list(list *l)
 
 static int values_list(list *l)
 {
-    for (size_t i = 0; kvb_profiles[i]; i++)
-        row_add(l, "values", kvb_profiles[i]->name, "built-in", "yes", kvb_profiles[i]->summary);
+    for (size_t i = 0; kvb_profiles[i].name; i++)
+        row_add(l, "values", kvb_profiles[i].name, "built-in", "yes", kvb_profiles[i].summary);
     return 0;
 }
 

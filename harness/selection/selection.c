@@ -189,8 +189,8 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite_part 
         bool own = !strcmp(word, "own");
         if (!own && !kvb_profile_find(word)) {
             char known[512] = "own";
-            for (size_t p = 0; kvb_profiles[p]; p++)
-                kvb_list_add(known, sizeof known, ", ", "%s", kvb_profiles[p]->name);
+            for (size_t p = 0; kvb_profiles[p].name; p++)
+                kvb_list_add(known, sizeof known, ", ", "%s", kvb_profiles[p].name);
             return kvb_name_unknown("unknown values", word, known, why, why_bytes);
         }
         if (s->n_values == KVB_MAX_PROFILES)

@@ -64,9 +64,7 @@ bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const k
     char why[256];
     if (axis->member == offsetof(kvb_setting, threads))
         return strcmp(word, "all") ? count_of(word) <= kvb_cores() : kvb_cores() > 2 && kvb_cores() <= MANY_CORES;
-    for (uint32_t g = 0; matters && profile && profile->supports && g < model->n_groups; g++)
-        matters = kvb_group_scans(&model->groups[g]) || profile->supports(model, &model->groups[g], why, sizeof why);
-    return matters;
+    return matters && (!profile || !kvb_profile_supports(profile, model, why, sizeof why));
 }
 
 static void word_set(kvb_setting *s, const kvb_setting_axis *axis, const char *word)

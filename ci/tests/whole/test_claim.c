@@ -403,7 +403,7 @@ static uint32_t pool_lost(const kvb_pool_type *type, uint32_t dim, uint32_t v_di
                                    .v_format = type->format},
                        .team = &team_of_one};
     if (!type->supports(type, dim, why, sizeof why) ||
-        !kvb_profile_find("tags")->supports(&model, &model.groups[0], why, sizeof why))
+        kvb_profile_supports(kvb_profile_find("tags"), &model, why, sizeof why))
         return 0;
     if (!kvb_kernel_witness.supports(&args.problem, why, sizeof why)) {
         assert_contains(why, type->name);
