@@ -98,6 +98,7 @@
 #include <stdio.h>
 
 #include "kernels/model.h"
+#include "workloads/files.h"
 
 #define KVB_TRACE_VERSION   2 /* the newest; 1 is also read, and written where it suffices */
 #define KVB_TRACE_MAX_SEQS  4096u
@@ -220,22 +221,6 @@ typedef struct kvb_trace_needs {
     uint64_t pairs; /* sum over queries of the tokens in their past and their own, without groups' limits */
 } kvb_trace_needs;
 
-/* ---- streaming reader ------------------------------------------------------------------------------ */
-
-typedef struct kvb_trace_reader kvb_trace_reader;
-
-/* Traces opened from now on get this model and seeded values in place of their headers'; NULL: their own again.
- * Attending groups get the scale 1/sqrt(k_dim) and the usual rope. The model is copied; it has no sink logits. */
-void kvb_trace_model_set(const kvb_model *model);
-
-int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_t why_bytes);
-const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader);
-/* 1: *event is the next one (owned by the reader, until the next call); 0: end; negative errno. */
-int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why, size_t why_bytes);
-/* Needs of what was read so far. */
-const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader);
-void kvb_trace_reader_close(kvb_trace_reader *reader);
-
 /* ---- a whole trace in memory ------------------------------------------------------------------------- */
 
 typedef struct kvb_trace {
@@ -249,7 +234,12 @@ typedef struct kvb_trace {
 
 /* capacity > 0 replaces the header's, except for events that must be refused. */
 int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char *why, size_t why_bytes);
+int kvb_trace_load_header(const char *path, kvb_trace **trace, char *why, size_t why_bytes); /* has no events */
 void kvb_trace_free(kvb_trace *trace);
+
+/* Traces loaded from now on get this model and seeded values in place of their headers'; NULL: their own again.
+ * Attending groups get the scale 1/sqrt(k_dim) and the usual rope. The model is copied; it has no sink logits. */
+void kvb_trace_model_set(const kvb_model *model);
 
 /* Changes of a trace's logits that a run asks for. */
 typedef struct kvb_logit_changes {
@@ -264,13 +254,12 @@ int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes);
 
 /* ---- writer ------------------------------------------------------------------------------------------- */
 
-typedef struct kvb_trace_writer kvb_trace_writer;
-
-/* Writes to path.tmp; close(commit = true) syncs it and renames it to path. header->tensors is written as its base
- * name. `first`, `line` and computed positions of events are ignored, if the line's form does not hold them. */
-int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_trace_writer **writer, char *why,
+/* Opens the file and writes the header. header->tensors is written as its base name. On failure nothing is open, and
+ * file->stream is NULL. */
+int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_output_file *file, char *why,
                      size_t why_bytes);
-int kvb_trace_write(kvb_trace_writer *writer, const kvb_event *event, char *why, size_t why_bytes);
-int kvb_trace_writer_close(kvb_trace_writer *writer, bool commit, char *why, size_t why_bytes);
+/* Prints the line of an event. `first`, `line` and computed positions are ignored, if the line's form does not hold
+ * them. Errors show when the file is closed. */
+void kvb_event_print(FILE *out, const kvb_event *event);
 
 #endif

@@ -10,10 +10,6 @@
 #include "workloads/trace_internal.h"
 #include "workloads/values.h"
 
-struct kvb_trace_writer {
-    kvb_output_file file;
-};
-
 /* ---- header -------------------------------------------------------------------------------------------- */
 
 /* Checks that the header can be read back. */
@@ -44,47 +40,14 @@ static int header_check(const kvb_trace_header *h, const char *path, char *why, 
     return wrong ? kvb_why_set(-EINVAL, why, why_bytes, "%s: header: %s", path, wrong) : 0;
 }
 
-int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_trace_writer **writer, char *why,
+int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_output_file *file, char *why,
                      size_t why_bytes)
 {
-    *writer = NULL;
+    *file = (kvb_output_file){0};
     int err = header_check(header, path, why, why_bytes);
-    if (err)
-        return err;
-    kvb_trace_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-    err = kvb_output_file_open(path, false, &w->file, why, why_bytes);
-    if (err) {
-        free(w);
-        return err;
-    }
-    kvb_trace_header_print(w->file.stream, header);
-    *writer = w;
-    return 0;
-}
-
-int kvb_trace_write(kvb_trace_writer *writer, const kvb_event *event, char *why, size_t why_bytes)
-{
-    FILE *out = writer->file.stream;
-    const bool refused = event->kind == KVB_EVENT_REFUSED;
-    const kvb_event_kind kind = refused ? event->call : event->kind;
-    if ((unsigned)kind >= KVB_EVENT_REFUSED || (refused && !kvb_refusal_name(event->error)))
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: event of an unknown kind", writer->file.path);
-    errno = 0;
-    kvb_event_print(out, event);
-    if (!ferror(out))
-        return 0;
-    int err = errno ? errno : EIO;
-    return kvb_why_set(-err, why, why_bytes, "%s: cannot be written: %s", writer->file.path, strerror(err));
-}
-
-int kvb_trace_writer_close(kvb_trace_writer *writer, bool commit, char *why, size_t why_bytes)
-{
-    if (!writer)
-        return 0;
-    int err = kvb_output_file_close(&writer->file, commit, why, why_bytes);
-    free(writer);
+    err = err ? err : kvb_output_file_open(path, false, file, why, why_bytes);
+    if (!err)
+        kvb_trace_header_print(file->stream, header);
     return err;
 }
 
@@ -175,24 +138,22 @@ static bool shares_next(kvb_event_store *store)
 /* Longest line: three arrays of KVB_TRACE_MAX_STEP numbers take about 2 MB. */
 #define MAX_LINE_BYTES ((size_t)16 << 20)
 
-struct kvb_trace_reader {
-    char *path;
+typedef struct reader {
+    kvb_trace *trace; /* what was read so far */
     FILE *file;
     char *line; /* last read, without its newline; may hold NUL bytes */
     size_t line_bytes, line_room;
     uint64_t line_number; /* 1-based */
     bool ends_in_newline; /* the line last read */
-    kvb_trace_header header;
     kvb_event_store store;
     kvb_history *history;
-    json_t *sees;      /* of the event that was read last, or NULL */
-    uint32_t capacity; /* of the cache: the header's, or the one in its place */
-    uint32_t stated;   /* the header's: the one for events that must be refused */
+    json_t *sees;    /* of the event that was read last, or NULL */
+    uint32_t stated; /* the header's capacity, for events that must be refused */
     kvb_parsing reading;
-};
+} reader;
 
 /* Reads the next line that is not blank. False: the end, or an error. */
-static bool line_read(kvb_trace_reader *r)
+static bool line_read(reader *r)
 {
     bool blank = true;
     while (blank) {
@@ -221,7 +182,7 @@ static bool line_read(kvb_trace_reader *r)
 }
 
 /* NULL: no JSON. */
-static json_t *line_parse(kvb_trace_reader *r)
+static json_t *line_parse(reader *r)
 {
     json_error_t error;
     json_t *json = json_loadb(r->line, r->line_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
@@ -230,13 +191,6 @@ static json_t *line_parse(kvb_trace_reader *r)
                          r->ends_in_newline ? "" : "truncated? the last line has no newline and is not JSON: ",
                          error.column, error.text);
     return json;
-}
-
-/* Sets why to "file:line: text" of the error, which ended reading. */
-static int reader_fail(const kvb_trace_reader *r, const char *text, char *why, size_t why_bytes)
-{
-    return kvb_why_set(r->reading.error, why, why_bytes, "%s:%llu: %s", r->path, (unsigned long long)r->line_number,
-                       text);
 }
 
 /* ---- a model in place of the header's ------------------------------------------------------------------ */
@@ -269,71 +223,27 @@ static int header_change(kvb_trace_header *h)
     return h->profile ? 0 : -ENOMEM;
 }
 
-static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
+/* capacity: in place of the header's, if it is not 0. */
+static void header_read(reader *r, uint32_t capacity)
 {
+    kvb_trace_header *header = &r->trace->header;
     json_t *json = line_read(r) ? line_parse(r) : NULL;
     if (json)
-        kvb_trace_header_parse(&r->reading, json, r->path, &r->header);
+        kvb_trace_header_parse(&r->reading, json, r->trace->path, header);
     else
         kvb_parsing_fail(&r->reading, -EINVAL, "empty: expected a header line, {\"kvbench_trace\":1,…}");
     json_decref(json);
-    if (!r->reading.error && instead.n_groups && header_change(&r->header))
+    if (!r->reading.error && instead.n_groups && header_change(header))
         kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
-    if (r->reading.error)
-        return reader_fail(r, r->reading.text, why, why_bytes);
-    r->capacity = r->stated = r->header.capacity;
-    kvb_history_rope_unknown(r->history, kvb_model_unknown_rope(&r->header.model));
-    return 0;
-}
-
-void kvb_trace_reader_close(kvb_trace_reader *reader)
-{
-    if (!reader)
-        return;
-    if (reader->file)
-        fclose(reader->file);
-    free(reader->path);
-    free(reader->line);
-    json_decref(reader->sees);
-    kvb_trace_header_clear(&reader->header);
-    kvb_event_store_free(&reader->store);
-    kvb_history_free(reader->history);
-    free(reader);
-}
-
-int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_t why_bytes)
-{
-    *reader = NULL;
-    kvb_trace_reader *r = calloc(1, sizeof *r);
-    int err;
-    if (!r || !(r->path = strdup(path)) || kvb_history_open(KVB_TRACE_MAX_CELLS, &r->history)) {
-        err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-        goto fail;
-    }
-    r->file = fopen(path, "re");
-    if (!r->file) {
-        err = kvb_why_set(-errno, why, why_bytes, "%s: cannot be read: %s", path, strerror(errno));
-        goto fail;
-    }
-    err = header_read(r, why, why_bytes);
-    if (err)
-        goto fail;
-    *reader = r;
-    return 0;
-fail:
-    kvb_trace_reader_close(r);
-    return err;
-}
-
-const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader)
-{
-    return &reader->header;
+    r->stated = header->capacity;
+    header->capacity = capacity ? capacity : header->capacity;
+    kvb_history_rope_unknown(r->history, kvb_model_unknown_rope(&header->model));
 }
 
 /* ---- "sees" ---------------------------------------------------------------------------------------------- */
 
 /* Does query i of the last event see the listed tokens in the group, and no others? */
-static void list_check(kvb_trace_reader *r, const kvb_group *group, uint32_t i, const json_t *list)
+static void list_check(reader *r, const kvb_group *group, uint32_t i, const json_t *list)
 {
     const kvb_row_run *runs;
     const int64_t n_runs = kvb_history_visible(r->history, group, i, &runs);
@@ -359,10 +269,10 @@ static void list_check(kvb_trace_reader *r, const kvb_group *group, uint32_t i, 
 }
 
 /* Checks "sees" of the last event. Not with a model in place of the header's, which has other limits. */
-static void sees_check(kvb_trace_reader *r)
+static void sees_check(reader *r)
 {
     const kvb_event *e = &r->store.event;
-    const kvb_model *model = &r->header.model;
+    const kvb_model *model = &r->trace->header.model;
     if (!r->sees || instead.n_groups)
         return;
     if (e->kind > KVB_EVENT_PROPOSE || e->kind == KVB_EVENT_FILL || json_array_size(r->sees) != e->n)
@@ -385,7 +295,7 @@ static void sees_check(kvb_trace_reader *r)
 }
 
 /* Reads the next event: a copy of the last line, or the event of the next line. False: the end, or an error. */
-static bool event_read(kvb_trace_reader *r)
+static bool event_read(reader *r)
 {
     json_decref(r->sees);
     r->sees = NULL;
@@ -403,31 +313,6 @@ static bool event_read(kvb_trace_reader *r)
     return !r->reading.error;
 }
 
-int kvb_trace_next(kvb_trace_reader *r, const kvb_event **event, char *why, size_t why_bytes)
-{
-    char text[400];
-    *event = NULL;
-    if (r->reading.error)
-        return reader_fail(r, "reading failed before", why, why_bytes);
-    const bool read = event_read(r);
-    const uint32_t capacity = r->store.event.error ? r->stated : r->capacity;
-    const int err = read ? kvb_history_take(r->history, &r->store.event, capacity, text, sizeof text) : 0;
-    if (err)
-        kvb_parsing_fail(&r->reading, err, "%s", text);
-    else if (read)
-        sees_check(r);
-    if (r->reading.error)
-        return reader_fail(r, r->reading.text, why, why_bytes);
-    r->store.event.line = r->line_number;
-    *event = read ? &r->store.event : NULL;
-    return read;
-}
-
-const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader)
-{
-    return kvb_history_needs(reader->history);
-}
-
 /* ---- a whole trace ------------------------------------------------------------------------------------- */
 
 void kvb_trace_free(kvb_trace *trace)
@@ -443,43 +328,70 @@ void kvb_trace_free(kvb_trace *trace)
     free(trace);
 }
 
+/* Reads and checks all events. */
+static void events_read(reader *r)
+{
+    kvb_trace *t = r->trace;
+    size_t room = 0;
+    while (!r->reading.error && event_read(r)) {
+        char text[400];
+        kvb_event *event = &r->store.event;
+        const int err =
+            kvb_history_take(r->history, event, event->error ? r->stated : t->header.capacity, text, sizeof text);
+        event->line = r->line_number;
+        if (err)
+            kvb_parsing_fail(&r->reading, err, "%s", text);
+        else
+            sees_check(r);
+        if (kvb_array_reserve(&t->events, &room, t->n_events + 1, sizeof *t->events) ||
+            kvb_event_copy(&t->events[t->n_events], event))
+            kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
+        else
+            t->n_events++;
+    }
+    t->needs = *kvb_history_needs(r->history);
+    if (!r->reading.error && t->needs.reuse && kvb_alike_find(t, &t->like))
+        kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
+}
+
+static int trace_read(const char *path, uint32_t capacity, bool whole, kvb_trace **trace, char *why, size_t why_bytes)
+{
+    reader *r = calloc(1, sizeof *r);
+    kvb_trace *t = *trace = calloc(1, sizeof *t);
+    int err = r && t && (t->path = strdup(path)) && !kvb_history_open(KVB_TRACE_MAX_CELLS, &r->history) ? 0 : -ENOMEM;
+    if (err)
+        kvb_why_set(err, why, why_bytes, "%s: no memory", path);
+    else if (!(r->file = fopen(path, "re")))
+        err = kvb_why_set(-errno, why, why_bytes, "%s: cannot be read: %s", path, strerror(errno));
+    if (!err) {
+        r->trace = t;
+        header_read(r, capacity);
+        if (whole && !r->reading.error)
+            events_read(r);
+        if (r->reading.error)
+            err = kvb_why_set(r->reading.error, why, why_bytes, "%s:%llu: %s", path, (unsigned long long)r->line_number,
+                              r->reading.text);
+        fclose(r->file);
+        free(r->line);
+        json_decref(r->sees);
+        kvb_event_store_free(&r->store);
+    }
+    if (r)
+        kvb_history_free(r->history);
+    free(r);
+    if (err) {
+        kvb_trace_free(t);
+        *trace = NULL;
+    }
+    return err;
+}
+
 int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char *why, size_t why_bytes)
 {
-    *trace = NULL;
-    kvb_trace_reader *reader = NULL;
-    kvb_trace *t = NULL;
-    int err = kvb_trace_open(path, &reader, why, why_bytes);
-    if (err)
-        return err;
-    if (capacity)
-        reader->capacity = capacity;
-    t = calloc(1, sizeof *t);
-    if (!t || !(t->path = strdup(path))) {
-        err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-        goto out;
-    }
-    size_t room = 0;
-    const kvb_event *event;
-    while ((err = kvb_trace_next(reader, &event, why, why_bytes)) == 1) {
-        if (kvb_array_reserve(&t->events, &room, t->n_events + 1, sizeof *t->events) ||
-            kvb_event_copy(&t->events[t->n_events], event)) {
-            err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-            goto out;
-        }
-        t->n_events++;
-    }
-    t->header = reader->header; /* moves */
-    reader->header = (kvb_trace_header){0};
-    if (capacity)
-        t->header.capacity = capacity;
-    t->needs = *kvb_trace_reader_needs(reader);
-    if (t->needs.reuse && kvb_alike_find(t, &t->like))
-        err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-out:
-    kvb_trace_reader_close(reader);
-    if (err)
-        kvb_trace_free(t);
-    else
-        *trace = t;
-    return err;
+    return trace_read(path, capacity, true, trace, why, why_bytes);
+}
+
+int kvb_trace_load_header(const char *path, kvb_trace **trace, char *why, size_t why_bytes)
+{
+    return trace_read(path, 0, false, trace, why, why_bytes);
 }

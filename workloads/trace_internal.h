@@ -45,7 +45,5 @@ typedef struct kvb_event_store {
 /* Fills store->event except line, first and the positions that the line does not hold. */
 int kvb_event_parse(kvb_parsing *reading, const json_t *line, kvb_event_store *store);
 void kvb_event_store_free(kvb_event_store *store);
-/* Prints the line of a complete event. */
-void kvb_event_print(FILE *out, const kvb_event *event);
 
 #endif

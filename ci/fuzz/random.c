@@ -32,8 +32,8 @@ typedef struct history {
     uint32_t n, at;
     call calls[CALLS_EACH];
     uint32_t memory[CALLS_EACH];
-    bool stepped;             /* there was a step */
-    kvb_trace_writer *writer; /* or NULL */
+    bool stepped;         /* there was a step */
+    kvb_output_file file; /* written to if it is open */
     const char *path;
 } history;
 
@@ -57,9 +57,12 @@ static void event_write(history *h, const kvb_model *model, const kvb_event *eve
     char why[300] = "", name[] = "random", source[] = "check-random", profile[] = "gaussian";
     const kvb_trace_header header = {
         .name = name, .source = source, .model = *model, .profile = profile, .seed = 1, .capacity = h->set.capacity};
-    if ((!h->writer && kvb_trace_create(h->path, &header, &h->writer, why, sizeof why)) ||
-        kvb_trace_write(h->writer, event, why, sizeof why) || fflush(NULL))
+    if (!h->file.stream && kvb_trace_create(h->path, &header, &h->file, why, sizeof why)) {
         fprintf(stderr, "%s\n", why);
+        return;
+    }
+    kvb_event_print(h->file.stream, event);
+    fflush(NULL);
 }
 
 static void event_hear(void *ctx, const kvb_model *model, const kvb_event *event)

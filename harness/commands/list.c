@@ -146,14 +146,11 @@ static int workloads_list(list *l)
         row_add(l, "workload", "(none)", NULL, "not found", why);
     }
     for (size_t i = 0; i < found.n; i++) {
-        kvb_trace_reader *reader;
-        char text[512];
-        bool good = !kvb_trace_open(found.at[i].path, &reader, why, sizeof why);
-        if (good) {
-            snprintf(text, sizeof text, "%s", kvb_trace_reader_header(reader)->source);
-            kvb_trace_reader_close(reader);
-        }
-        row_add(l, "workload", found.at[i].name, found.at[i].path, good ? "yes" : "unreadable", good ? text : why);
+        kvb_trace *trace;
+        bool good = !kvb_trace_load_header(found.at[i].path, &trace, why, sizeof why);
+        row_add(l, "workload", found.at[i].name, found.at[i].path, good ? "yes" : "unreadable",
+                good ? trace->header.source : why);
+        kvb_trace_free(trace);
     }
     kvb_workloads_free(&found);
     return 0;

@@ -344,18 +344,17 @@ kvb_event kvb_engine_control_event(const kvb_engine_call *call)
 }
 
 /* Writes a call's event. Before a load it removes live sequences: in a trace, load needs an empty sequence. */
-static int call_write(kvb_trace_writer *writer, const kvb_shadow *before, const kvb_shadow *shadow,
-                      const kvb_engine_call *call, kvb_engine_step *step, char *why, size_t why_bytes)
+static void call_write(FILE *out, const kvb_shadow *before, const kvb_shadow *shadow, const kvb_engine_call *call,
+                       kvb_engine_step *step)
 {
     const bool decodes = call->verb == KVB_ENGINE_DECODE;
     const kvb_event e =
         decodes ? kvb_engine_step_event(shadow, call, 0, KVB_ENGINE_SEQS, step) : kvb_engine_control_event(call);
-    int error = 0;
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && call->verb == KVB_ENGINE_LOAD && !error; s++)
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && call->verb == KVB_ENGINE_LOAD; s++)
         if (before->seq[s].n && (call->seq == s || call->seq == KVB_ENGINE_ALL))
-            error = kvb_trace_write(writer, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = s, .p1 = KVB_TRACE_POS_END},
-                                    why, why_bytes);
-    return error || (decodes && !e.n) ? error : kvb_trace_write(writer, &e, why, why_bytes);
+            kvb_event_print(out, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = s, .p1 = KVB_TRACE_POS_END});
+    if (!decodes || e.n)
+        kvb_event_print(out, &e);
 }
 
 int kvb_engine_history_write(const kvb_engine_history *history, const kvb_engine_facts *facts, const char *path,
@@ -371,19 +370,20 @@ int kvb_engine_history_write(const kvb_engine_history *history, const kvb_engine
                                      .model = {.n_layers = 1, .n_groups = 1, .groups = {group}},
                                      .profile = (char *)(uintptr_t) "llama",
                                      .seed = 1};
-    kvb_trace_writer *writer = NULL;
+    kvb_output_file file = {0};
     kvb_trace *trace = NULL;
     kvb_shadow *shadow = calloc(2, sizeof *shadow), *before = shadow ? shadow + 1 : NULL;
     kvb_engine_step *step = malloc(sizeof *step);
     const char *reason;
-    int error = shadow && step ? kvb_trace_create(path, &header, &writer, why, why_bytes) : -ENOMEM;
+    int error = shadow && step ? kvb_trace_create(path, &header, &file, why, why_bytes) : -ENOMEM;
     for (uint32_t i = 0; i < history->n && !error; i++) {
         kvb_shadow_copy(before, shadow);
-        error = kvb_shadow_apply(shadow, facts, &history->at[i], &reason)
-                    ? kvb_why_set(-ENOTSUP, why, why_bytes, "%s", reason)
-                    : call_write(writer, before, shadow, &history->at[i], step, why, why_bytes);
+        if (kvb_shadow_apply(shadow, facts, &history->at[i], &reason))
+            error = kvb_why_set(-ENOTSUP, why, why_bytes, "%s", reason);
+        else
+            call_write(file.stream, before, shadow, &history->at[i], step);
     }
-    const int closed = kvb_trace_writer_close(writer, !error, why, why_bytes);
+    const int closed = file.stream ? kvb_output_file_close(&file, !error, why, why_bytes) : 0;
     error = error ? error : closed;
     if (!error && kvb_trace_load(path, 0, &trace, why, why_bytes)) {
         remove(path);

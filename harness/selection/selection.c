@@ -238,12 +238,12 @@ static int growths_choose(const kvb_selection_words *words, kvb_selection *s, ch
 /* Kinds of layers of a workload. A file that is no trace is reported later. */
 static uint8_t layers_of(const kvb_workload *workload)
 {
-    kvb_trace_reader *reader;
+    kvb_trace *trace;
     char why[256];
-    if (kvb_trace_open(workload->path, &reader, why, sizeof why))
+    if (kvb_trace_load_header(workload->path, &trace, why, sizeof why))
         return KVB_LAYERS_ATTEND;
-    const uint8_t layers = kvb_model_layers(&kvb_trace_reader_header(reader)->model);
-    kvb_trace_reader_close(reader);
+    const uint8_t layers = kvb_model_layers(&trace->header.model);
+    kvb_trace_free(trace);
     return layers;
 }
 

@@ -30,7 +30,7 @@ typedef struct schedule {
     const kvb_import_options *options;
     live_sequence live[KVB_TRACE_MAX_SEQS];
     uint32_t alive, pos[KVB_TRACE_MAX_SEQS], seq[KVB_TRACE_MAX_SEQS]; /* of a step */
-    kvb_trace_writer *writer;
+    kvb_output_file file;
     kvb_import_outcome *outcome;
 } schedule;
 
@@ -49,10 +49,9 @@ static uint32_t shared_tokens(const kvb_import_options *options, const kvb_impor
     return (uint32_t)(tokens < other->input ? tokens : other->input);
 }
 
-static int request_admit(schedule *s, const kvb_import_request *request, char *why, size_t why_bytes)
+static void request_admit(schedule *s, const kvb_import_request *request)
 {
     uint32_t id = 0, source = 0, shared = 0;
-    int err = 0;
     while (s->live[id].request)
         id++;
     assert(id < s->options->sequences);
@@ -64,23 +63,18 @@ static int request_admit(schedule *s, const kvb_import_request *request, char *w
         }
     }
     if (shared)
-        err = kvb_trace_write(s->writer,
-                              &(kvb_event){.kind = KVB_EVENT_SEQ_CP, .src = source, .dst = id, .p0 = 0, .p1 = shared},
-                              why, why_bytes);
-    if (!err)
-        err = kvb_trace_write(
-            s->writer,
-            &(kvb_event){.kind = KVB_EVENT_PREFILL, .n = request->input - shared, .pos = &shared, .seq = &id}, why,
-            why_bytes);
+        kvb_event_print(s->file.stream,
+                        &(kvb_event){.kind = KVB_EVENT_SEQ_CP, .src = source, .dst = id, .p0 = 0, .p1 = shared});
+    kvb_event_print(s->file.stream,
+                    &(kvb_event){.kind = KVB_EVENT_PREFILL, .n = request->input - shared, .pos = &shared, .seq = &id});
     s->live[id] = (live_sequence){.request = request, .length = request->input};
     s->alive++;
     s->outcome->prompt_tokens += request->input;
     s->outcome->shared_tokens += shared;
-    return err;
 }
 
 /* Decodes one token for each live sequence; then those that are done leave. */
-static int step_decode(schedule *s, char *why, size_t why_bytes)
+static void step_decode(schedule *s)
 {
     uint32_t n = 0;
     for (uint32_t id = 0; id < s->options->sequences; id++) {
@@ -89,19 +83,16 @@ static int step_decode(schedule *s, char *why, size_t why_bytes)
         s->pos[n] = s->live[id].length++;
         s->seq[n++] = id;
     }
-    int err = kvb_trace_write(s->writer, &(kvb_event){.kind = KVB_EVENT_STEP, .n = n, .pos = s->pos, .seq = s->seq},
-                              why, why_bytes);
-    for (uint32_t i = 0; !err && i < n; i++) {
+    kvb_event_print(s->file.stream, &(kvb_event){.kind = KVB_EVENT_STEP, .n = n, .pos = s->pos, .seq = s->seq});
+    for (uint32_t i = 0; i < n; i++) {
         live_sequence *live = &s->live[s->seq[i]];
         if (live->length < live->request->input + live->request->output)
             continue;
-        err = kvb_trace_write(
-            s->writer, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = s->seq[i], .p0 = 0, .p1 = KVB_TRACE_POS_END}, why,
-            why_bytes);
+        kvb_event_print(s->file.stream,
+                        &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = s->seq[i], .p0 = 0, .p1 = KVB_TRACE_POS_END});
         live->request = NULL;
         s->alive--;
     }
-    return err;
 }
 
 int kvb_import_write(const kvb_import_requests *requests, const kvb_import_options *options, const char *name,
@@ -132,17 +123,14 @@ int kvb_import_write(const kvb_import_requests *requests, const kvb_import_optio
                                .model = model,
                                .profile = (char *)"llama",
                                .seed = options->seed};
-    err = kvb_trace_create(path, &header, &s->writer, why, why_bytes);
+    err = kvb_trace_create(path, &header, &s->file, why, why_bytes);
     for (size_t next = 0; !err && (next < requests->n || s->alive);) {
         if (next < requests->n && s->alive < options->sequences)
-            err = request_admit(s, &requests->at[next++], why, why_bytes);
+            request_admit(s, &requests->at[next++]);
         else
-            err = step_decode(s, why, why_bytes);
+            step_decode(s);
     }
-    if (err)
-        kvb_trace_writer_close(s->writer, false, NULL, 0);
-    else
-        err = kvb_trace_writer_close(s->writer, true, why, why_bytes);
+    err = err ? err : kvb_output_file_close(&s->file, true, why, why_bytes);
 out:
     free(source);
     free(note);

@@ -134,20 +134,16 @@ static int save_events(const kvb_recorder *r, const char *directory, const kvb_t
     char *path;
     if (asprintf(&path, "%s/%s.jsonl", directory, header->name) < 0)
         return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
-    kvb_trace_writer *writer = NULL;
-    int err = kvb_trace_create(path, header, &writer, why, why_bytes);
+    kvb_output_file file;
+    int err = kvb_trace_create(path, header, &file, why, why_bytes);
     free(path);
-    if (err)
-        return err;
     for (size_t i = 0; !err && i < r->n_events; i++) {
         kvb_event e = r->events[i];
         if (!with_tok)
             e.tok = NULL;
-        err = kvb_trace_write(writer, &e, why, why_bytes);
+        kvb_event_print(file.stream, &e);
     }
-    char ignored[8];
-    int closed = kvb_trace_writer_close(writer, !err, err ? ignored : why, err ? sizeof ignored : why_bytes);
-    return err ? err : closed;
+    return err ? err : kvb_output_file_close(&file, true, why, why_bytes);
 }
 
 /* A string for a header that only borrows it; the members are not const because a reader owns its header's. */

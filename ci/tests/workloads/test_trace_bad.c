@@ -154,13 +154,12 @@ static int trace_save(const char *path, bool commit, char *why, size_t why_bytes
     for (uint32_t i = 0; i < BIG; i++)
         pos[i] = i;
     kvb_event step = {.kind = KVB_EVENT_STEP, .n = BIG, .pos = pos, .seq = seq};
-    kvb_trace_writer *w;
-    int err = kvb_trace_create(path, &header, &w, why, why_bytes);
+    kvb_output_file file;
+    int err = kvb_trace_create(path, &header, &file, why, why_bytes);
     if (err)
         return err;
-    err = kvb_trace_write(w, &step, why, why_bytes);
-    int closed = kvb_trace_writer_close(w, commit && !err, err ? NULL : why, err ? 0 : why_bytes);
-    return err ? err : closed;
+    kvb_event_print(file.stream, &step);
+    return kvb_output_file_close(&file, commit, why, why_bytes);
 }
 
 static int tensors_save(const char *path, bool commit, char *why, size_t why_bytes)
@@ -218,19 +217,19 @@ TEST(test_header_refused)
         h.profile = (char *)bad[i].profile;
         h.tensors = (char *)bad[i].tensors;
         h.seed = bad[i].seed;
-        kvb_trace_writer *w;
-        tests_refused(kvb_trace_create(tests_path("h"), &h, &w, why, sizeof why), -EINVAL, why, bad[i].part);
+        kvb_output_file file;
+        tests_refused(kvb_trace_create(tests_path("h"), &h, &file, why, sizeof why), -EINVAL, why, bad[i].part);
         assert_int_equal(access(tests_path("h"), F_OK), -1);
     }
     char why[300] = "";
     kvb_trace_header h = header;
-    kvb_trace_writer *w;
+    kvb_output_file file;
     h.outputs.engine = (char *)"e";
-    assert_int_equal(kvb_trace_create(tests_path("h"), &h, &w, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_trace_create(tests_path("h"), &h, &file, why, sizeof why), -EINVAL);
     assert_contains(why, "header: outputs need tensors, a model, a setup, rows and an arithmetic");
     /* a model that could not be read back */
     h = header;
     h.model.groups[0].sinks = 1;
-    assert_int_equal(kvb_trace_create(tests_path("h"), &h, &w, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_trace_create(tests_path("h"), &h, &file, why, sizeof why), -EINVAL);
     assert_contains(why, "header: group 0: 1 sinks without a window");
 }

@@ -268,25 +268,14 @@ TEST(test_long_fill)
     kvb_trace_free(t);
 }
 
-TEST(test_streaming)
+TEST(test_header_alone)
 {
     char why[300];
-    kvb_trace_reader *r;
-    const char *path =
-        tests_text("s.jsonl", HEADER "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n{\"clear\":{}}\n{\"x\":{}}\n");
-    assert_int_equal(kvb_trace_open(path, &r, why, sizeof why), 0);
-    assert_string_equal(kvb_trace_reader_header(r)->profile, "gaussian");
-    const kvb_event *e;
-    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), 1);
-    assert_int_equal(kvb_trace_reader_needs(r)->tokens, 1);
-    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), 1);
-    assert_int_equal(e->kind, KVB_EVENT_CLEAR);
-    assert_null(e->pos);
-    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), -EINVAL);
-    assert_null(e);
-    assert_int_equal(kvb_trace_next(r, &e, why, sizeof why), -EINVAL); /* an error stays */
-    kvb_trace_reader_close(r);
-    kvb_trace_reader_close(NULL);
+    kvb_trace *t;
+    assert_int_equal(kvb_trace_load_header(tests_text("s.jsonl", HEADER "{\"x\":{}}\n"), &t, why, sizeof why), 0);
+    assert_string_equal(t->header.profile, "gaussian");
+    assert_int_equal(t->n_events, 0);
+    kvb_trace_free(t);
 }
 
 /* A line that gives a token to several sequences reads as the event and its copies. */

@@ -94,12 +94,12 @@ static kvb_trace *trace_load(const char *path)
 static void trace_write(const char *path, const kvb_trace_header *h, const kvb_event *events, size_t stride, size_t n)
 {
     char why[300] = "";
-    kvb_trace_writer *w;
-    int err = kvb_trace_create(path, h, &w, why, sizeof why);
+    kvb_output_file file;
+    int err = kvb_trace_create(path, h, &file, why, sizeof why);
     for (size_t i = 0; i < n && !err; i++)
-        err = kvb_trace_write(w, (const kvb_event *)((const char *)events + i * stride), why, sizeof why);
+        kvb_event_print(file.stream, (const kvb_event *)((const char *)events + i * stride));
     if (!err)
-        err = kvb_trace_writer_close(w, true, why, sizeof why);
+        err = kvb_output_file_close(&file, true, why, sizeof why);
     if (err)
         fail_msg("%s", why);
 }
