@@ -336,7 +336,8 @@ int kvb_decoder_open(const char *path, uint32_t vocab, kvb_decoder **decoder, ch
     kvb_decoder *d = *decoder = calloc(1, sizeof *d);
     if (d)
         d->vocab = vocab;
-    int error = d && s.keys && s.tensors ? kvb_gguf_read(path, s.keys, s.tensors, why, why_bytes) : -ENOMEM;
+    uint64_t bytes = 0;
+    int error = d && s.keys && s.tensors ? kvb_gguf_read(path, s.keys, s.tensors, &bytes, why, why_bytes) : -ENOMEM;
     if (!error)
         error = (s.file = fopen(path, "rb")) ? model_read(d, &s, why, why_bytes) : -errno;
     if (!error) {

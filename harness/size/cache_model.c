@@ -153,7 +153,7 @@ static int file_open(FILE *file, const char *name, kvb_sized_model **model, char
         snprintf(why, why_bytes, "%s: is empty, expected a config.json", name);
         error = -EINVAL;
     } else
-        error = kvb_sized_model_read(text, n, name, model, why, why_bytes);
+        error = kvb_sized_model_read(text, n, NULL, name, model, why, why_bytes);
     free(text);
     return error;
 }
@@ -186,12 +186,11 @@ static const char *hub_name(const char *word, char *name, size_t bytes)
 
 static int gguf_open(const char *path, kvb_sized_model **model, char *why, size_t why_bytes)
 {
-    char *text;
-    int error = kvb_gguf_config(path, &text, why, why_bytes);
+    json_t *config;
+    int error = kvb_gguf_config(path, &config, why, why_bytes);
 
-    if (!error)
-        error = kvb_sized_model_read(text, strlen(text), path, model, why, why_bytes);
-    free(text);
+    error = error ? error : kvb_sized_model_read(NULL, 0, config, path, model, why, why_bytes);
+    json_decref(config);
     return error;
 }
 

@@ -221,7 +221,7 @@ static int header_read(reader *r, const char *path, json_t *metadata, json_t *te
     return !error && r->cut ? kvb_why_set(-EINVAL, why, why_bytes, "%s: its header is cut", path) : error;
 }
 
-static int file_read(const char *path, json_t *metadata, json_t *tensors, uint64_t *bytes, char *why, size_t why_bytes)
+int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, uint64_t *bytes, char *why, size_t why_bytes)
 {
     reader r = {.file = fopen(path, "rb")};
     off_t end = -1;
@@ -245,18 +245,6 @@ static int file_read(const char *path, json_t *metadata, json_t *tensors, uint64
     if (r.file)
         fclose(r.file);
     return error;
-}
-
-int kvb_gguf_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
-{
-    return file_read(path, NULL, NULL, bytes, why, why_bytes);
-}
-
-int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, char *why, size_t why_bytes)
-{
-    uint64_t bytes = 0;
-
-    return file_read(path, metadata, tensors, &bytes, why, why_bytes);
 }
 
 /* ---- the metadata as a config.json ------------------------------------------------------------------------------- */
@@ -511,18 +499,16 @@ static int config_make(const json_t *metadata, const char *path, json_t *config,
     return 0;
 }
 
-int kvb_gguf_config(const char *path, char **text, char *why, size_t why_bytes)
+int kvb_gguf_config(const char *path, json_t **config, char *why, size_t why_bytes)
 {
-    json_t *metadata = json_object(), *config = json_object();
+    json_t *metadata = json_object();
     uint64_t bytes = 0;
-    int error = metadata && config ? file_read(path, metadata, NULL, &bytes, why, why_bytes) : -ENOMEM;
 
-    if (!error)
-        error = config_make(metadata, path, config, why, why_bytes);
-    *text = error ? NULL : json_dumps(config, 0);
-    if (error == -ENOMEM || (!error && !*text))
-        error = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+    *config = json_object();
+    int error = metadata && *config ? kvb_gguf_read(path, metadata, NULL, &bytes, why, why_bytes) : -ENOMEM;
+    error = error ? error : config_make(metadata, path, *config, why, why_bytes);
+    if (error == -ENOMEM)
+        kvb_why_set(error, why, why_bytes, "%s: no memory", path);
     json_decref(metadata);
-    json_decref(config);
     return error;
 }

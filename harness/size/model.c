@@ -284,9 +284,8 @@ static void model_begin(kvb_model_reading *reading, const json_t *root, const js
                                  "the language model alone is sized");
 }
 
-/* Reads a config: the one of n bytes of text, or, with text NULL, an object. */
-static int model_read(const char *text, size_t n, json_t *config, const char *name, kvb_sized_model **model, char *why,
-                      size_t why_bytes)
+int kvb_sized_model_read(const char *text, size_t n, json_t *config, const char *name, kvb_sized_model **model,
+                         char *why, size_t why_bytes)
 {
     *model = calloc(1, sizeof **model);
     kvb_model_reading reading = {.model = *model};
@@ -321,12 +320,6 @@ static int model_read(const char *text, size_t n, json_t *config, const char *na
         if ((unsigned char)*p < ' ')
             *p = ' ';
     return error;
-}
-
-int kvb_sized_model_read(const char *text, size_t n, const char *name, kvb_sized_model **model, char *why,
-                         size_t why_bytes)
-{
-    return model_read(text, n, NULL, name, model, why, why_bytes);
 }
 
 void kvb_sized_model_free(kvb_sized_model *model)
@@ -490,7 +483,7 @@ int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *wh
     }
     const char *text = lines[i].text;
     json_t *line = json_loadb(text, strcspn(text, "\n"), 0, NULL);
-    error = model_read(NULL, 0, json_object_get(line, "config"), lines[i].name, model, why, why_bytes);
+    error = kvb_sized_model_read(NULL, 0, json_object_get(line, "config"), lines[i].name, model, why, why_bytes);
     if (!error && !((*model)->source = strdup(json_string_value(json_object_get(line, "source"))))) {
         kvb_sized_model_free(*model);
         *model = NULL;

@@ -845,7 +845,7 @@ static int index_add(const char *path, uint64_t *bytes, char *why, size_t why_by
 static int file_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
 {
     return is_index(path)             ? index_add(path, bytes, why, why_bytes)
-           : ends_with(path, ".gguf") ? kvb_gguf_add(path, bytes, why, why_bytes)
+           : ends_with(path, ".gguf") ? kvb_gguf_read(path, NULL, NULL, bytes, why, why_bytes)
                                       : shard_add(path, NULL, bytes, why, why_bytes);
 }
 

@@ -64,17 +64,14 @@ bool kvb_weights_is_file(const char *word);
  * -EOVERFLOW. */
 int kvb_weights_file(const char *path, uint64_t *bytes, char *why, size_t why_bytes);
 
-/* Adds the bytes of all tensors of a GGUF file, without padding between them. 0; -EINVAL with "file: what was expected" in
- * why: the file cannot be read, is cut, is no GGUF of version 2 or 3 in little-endian order, or has a type of unknown size;
- * -EOVERFLOW. */
-int kvb_gguf_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes);
+/* Adds the bytes of all tensors of a GGUF file, without padding between them. Fills two objects, unless NULL: metadata,
+ * keys with numbers, words and lists of integers; tensors, names with [type, offset in the file, elements of the fastest
+ * axis, all elements]. 0; -EINVAL with "file: what was expected" in why: the file cannot be read, is cut, is no GGUF of
+ * version 2 or 3 in little-endian order, or has a type of unknown size; -EOVERFLOW. */
+int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, uint64_t *bytes, char *why, size_t why_bytes);
 
-/* Writes the metadata as a config.json, which the caller frees. The errors of kvb_gguf_add; -ENOTSUP: an unknown
+/* The metadata as a config.json, which the caller frees in any case. The errors of kvb_gguf_read; -ENOTSUP: an unknown
  * architecture, or an unknown key of attention or states; -ENOMEM. */
-int kvb_gguf_config(const char *path, char **text, char *why, size_t why_bytes);
-
-/* Fills two objects: metadata, keys with numbers, words and lists of integers; tensors, names with [type, offset in the
- * file, elements of the fastest axis, all elements]. The errors of kvb_gguf_add. */
-int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, char *why, size_t why_bytes);
+int kvb_gguf_config(const char *path, json_t **config, char *why, size_t why_bytes);
 
 #endif

@@ -26,7 +26,7 @@ static inline kvb_sized_model *read_json(const char *name, const json_t *config)
     kvb_sized_model *model;
     char *text = json_dumps(config, 0);
 
-    if (kvb_sized_model_read(text, strlen(text), name, &model, why, sizeof why))
+    if (kvb_sized_model_read(text, strlen(text), NULL, name, &model, why, sizeof why))
         fail_msg("%s", why);
     free(text);
     return model;

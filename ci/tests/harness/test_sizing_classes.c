@@ -99,7 +99,7 @@ TEST(test_refused)
         kvb_sized_model *model;
         json_t *config = config_of(cases[i].type, cases[i].heads, cases[i].more);
         char *text = json_dumps(config, 0);
-        tests_refused(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL, why,
+        tests_refused(kvb_sized_model_read(text, strlen(text), NULL, "F", &model, why, sizeof why), -EINVAL, why,
                       cases[i].reason);
         free(text);
         json_decref(config);

@@ -6,7 +6,7 @@
 static int read_raw(const char *text, kvb_sized_model **model)
 {
     memset(why, 0, sizeof why);
-    return kvb_sized_model_read(text, strlen(text), "F", model, why, sizeof why);
+    return kvb_sized_model_read(text, strlen(text), NULL, "F", model, why, sizeof why);
 }
 
 /* One group of a model. Fields that its kind does not have are 0. */
@@ -381,7 +381,7 @@ static void read_mutated(char *text, size_t n)
     kvb_sized_model *model = NULL;
 
     memset(why, 0, sizeof why);
-    int error = kvb_sized_model_read(text, n, "F", &model, why, sizeof why);
+    int error = kvb_sized_model_read(text, n, NULL, "F", &model, why, sizeof why);
     if (error) {
         assert_null(model);
         assert_true(strlen(why) > 5);
