@@ -240,7 +240,8 @@ struct kvb_table {
     size_t n_columns;
     char **cells; /* [n_rows][n_columns]; NULL: empty */
     size_t n_rows, room;
-    int error; /* of the first row that failed */
+    size_t begun; /* cells of the row after these */
+    int error;    /* of the first row that failed */
 };
 
 static size_t page = KVB_PAGE_COLUMNS; /* most columns of a line */
@@ -303,7 +304,7 @@ void kvb_table_free(kvb_table *table)
 {
     if (!table)
         return;
-    for (size_t i = 0; i < table->n_rows * table->n_columns; i++)
+    for (size_t i = 0; i < table->n_rows * table->n_columns + table->begun; i++)
         free(table->cells[i]);
     for (size_t i = 0; i < table->n_columns; i++)
         free(table->columns[i].heading);
@@ -312,26 +313,21 @@ void kvb_table_free(kvb_table *table)
     free(table);
 }
 
-static int row_add(kvb_table *table, const char *const *cells)
+static int cell_add(kvb_table *table, const char *text)
 {
+    column *at = &table->columns[table->begun];
     if (kvb_array_reserve(&table->cells, &table->room, table->n_rows + 1, table->n_columns * sizeof *table->cells))
         return -ENOMEM;
-    char **row = table->cells + table->n_rows * table->n_columns;
+    char *cell = table->cells[table->n_rows * table->n_columns + table->begun] = text ? strdup(text) : NULL;
 
-    for (size_t i = 0; i < table->n_columns; i++) {
-        row[i] = cells[i] ? strdup(cells[i]) : NULL;
-        if (cells[i] && !row[i]) {
-            while (i > 0)
-                free(row[--i]);
-            return -ENOMEM;
-        }
-        if (!row[i])
-            continue;
-        kvb_utf8_clean(row[i]);
-        if (kvb_utf8_width(row[i]) > table->columns[i].width)
-            table->columns[i].width = table->columns[i].shown = kvb_utf8_width(row[i]);
-    }
-    table->n_rows++;
+    if (text && !cell)
+        return -ENOMEM;
+    if (cell)
+        kvb_utf8_clean(cell);
+    if (cell && kvb_utf8_width(cell) > at->width)
+        at->width = at->shown = kvb_utf8_width(cell);
+    table->begun = (table->begun + 1) % table->n_columns;
+    table->n_rows += !table->begun;
     return 0;
 }
 
@@ -339,9 +335,22 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
 {
     if (!table)
         return -ENOMEM;
-    if (!table->error)
-        table->error = row_add(table, cells);
+    for (size_t i = 0; i < table->n_columns && !table->error; i++)
+        table->error = cell_add(table, cells[i]);
     return table->error;
+}
+
+void kvb_table_cell(kvb_table *table, const char *format, ...)
+{
+    char *text;
+    va_list args;
+    va_start(args, format);
+    const int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (table && !table->error)
+        table->error = n < 0 ? -ENOMEM : cell_add(table, n ? text : NULL);
+    if (n >= 0)
+        free(text);
 }
 
 #define MOST_PUT  20u    /* most cells of a formatted row */

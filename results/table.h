@@ -49,6 +49,9 @@ kvb_table *kvb_table_new(const char *const *headings);
 int kvb_table_row(kvb_table *table, const char *const *cells);
 /* The same from a format: a tab of the format ends a cell. Tabs of inserted texts stay in their cells. */
 __attribute__((format(printf, 2, 3))) int kvb_table_put(kvb_table *table, const char *format, ...);
+/* Appends one cell, which is empty without text; after the last of a row comes the first of the next one. An error is
+ * found when the table is printed. */
+__attribute__((format(printf, 2, 3))) void kvb_table_cell(kvb_table *table, const char *format, ...);
 size_t kvb_table_rows(const kvb_table *table); /* how many it has; NULL: 0 */
 /* Removes the columns that have no text in any row. */
 void kvb_table_drop_empty(kvb_table *table);

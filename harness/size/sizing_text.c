@@ -185,44 +185,6 @@ int kvb_size_explain(const kvb_sized_model *m, const kvb_size_ask *ask, FILE *ou
 
 enum { TEXT_CELL = 32, COLUMNS_MOST = 64, NOTES_MOST = 32, NOTE = 400 };
 
-/* A table under construction: cells of one row after the other. */
-typedef struct grid {
-    kvb_table *table;
-    const char *cells[COLUMNS_MOST];
-    char texts[COLUMNS_MOST][TEXT_CELL];
-    size_t n;
-} grid;
-
-/* headings: end with NULL. */
-static void grid_begin(grid *g, const char *const *headings)
-{
-    *g = (grid){.table = kvb_table_new(headings)};
-}
-
-__attribute__((format(printf, 2, 3))) static void cell_put(grid *g, const char *format, ...)
-{
-    va_list args;
-
-    if (g->n == COLUMNS_MOST)
-        return;
-    va_start(args, format);
-    vsnprintf(g->texts[g->n], TEXT_CELL, format, args);
-    va_end(args);
-    g->cells[g->n] = *g->texts[g->n] ? g->texts[g->n] : NULL;
-    g->n++;
-}
-
-static void bytes_put(grid *g, uint64_t bytes)
-{
-    cell_put(g, "%s", kvb_bytes_text((double)bytes).text);
-}
-
-static void row_end(grid *g)
-{
-    kvb_table_row(g->table, g->cells);
-    g->n = 0;
-}
-
 /* Prints the table without empty columns, and frees it. */
 static int section_end(kvb_table *table, kvb_table_format format, FILE *out)
 {
@@ -288,25 +250,25 @@ static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, k
 {
     const char *headings[COLUMNS_MOST + 1] = {">context", ">sequences"};
     char names[COLUMNS_MOST][TEXT_CELL];
-    grid g;
 
     for (size_t e = 0; e < engines; e++) {
         snprintf(names[e], TEXT_CELL, ">%s", rows[e].engine->name);
         headings[2 + e] = names[e];
     }
-    grid_begin(&g, headings);
+    kvb_table *table = kvb_table_new(headings);
     for (size_t i = 0; i < n; i += engines) {
-        cell_put(&g, "%" PRIu64, rows[i].ask.context);
-        cell_put(&g, "%" PRIu64, rows[i].ask.sequences);
+        kvb_table_cell(table, "%" PRIu64, rows[i].ask.context);
+        kvb_table_cell(table, "%" PRIu64, rows[i].ask.sequences);
         for (size_t e = 0; e < engines; e++)
             if (rows[i + e].error)
-                cell_put(&g, "-");
+                kvb_table_cell(table, "-");
             else
-                bytes_put(&g, rows[i + e].size.held.kv_bytes + rows[i + e].size.held.state_bytes);
-        row_end(&g);
+                kvb_table_cell(
+                    table, "%s",
+                    kvb_bytes_text((double)(rows[i + e].size.held.kv_bytes + rows[i + e].size.held.state_bytes)).text);
     }
     paragraph_print("What the context takes (KV rows, recurrent states), by engine:", format, out);
-    return section_end(g.table, format, out);
+    return section_end(table, format, out);
 }
 
 /* Prints the exact bytes of one more token and one more sequence, at the longest context. */
@@ -373,7 +335,6 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
     const char *headings[COLUMNS_MOST + 1] = {"engine", ">may take", ">context"};
     char names[COLUMNS_MOST][TEXT_CELL];
     size_t counts = 1;
-    grid g;
 
     while (counts * engines < n && rows[counts * engines].ask.context == rows->ask.context)
         counts++;
@@ -382,16 +343,16 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
         headings[3 + c] = names[c];
     }
     headings[3 + counts] = ">most seq";
-    grid_begin(&g, headings);
+    kvb_table *table = kvb_table_new(headings);
     for (size_t e = 0; e < engines; e++)
         for (size_t i = e; i < n; i += counts * engines) {
             const kvb_size_row *r = &rows[i];
 
             if (r->error)
                 continue;
-            cell_put(&g, "%s", i == e ? r->engine->name : "");
-            cell_put(&g, "%s", some_text(i == e ? r->size.budget_bytes : 0).text);
-            cell_put(&g, "%" PRIu64, r->ask.context);
+            kvb_table_cell(table, "%s", i == e ? r->engine->name : "");
+            kvb_table_cell(table, "%s", some_text(i == e ? r->size.budget_bytes : 0).text);
+            kvb_table_cell(table, "%" PRIu64, r->ask.context);
             for (size_t c = 0; c < counts; c++) {
                 const kvb_size_row *cell = &rows[i + c * engines];
                 const uint64_t budget = cell->size.budget_bytes;
@@ -400,12 +361,11 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
                                                                              : "";
 
                 if (cell->error)
-                    cell_put(&g, "-");
+                    kvb_table_cell(table, "-");
                 else
-                    cell_put(&g, "%s%s", mark, kvb_bytes_text((double)cell->size.total_bytes).text);
+                    kvb_table_cell(table, "%s%s", mark, kvb_bytes_text((double)cell->size.total_bytes).text);
             }
-            cell_put(&g, "%s", limit_text(r, r->size.max_sequences, r->size.at_engine_limit).text);
-            row_end(&g);
+            kvb_table_cell(table, "%s", limit_text(r, r->size.max_sequences, r->size.at_engine_limit).text);
         }
     paragraph_print(
         rows->terms.weights_known
@@ -415,7 +375,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
               "much; !: does not fit:"
             : "All but the weights, by context and sequences:",
         format, out);
-    return section_end(g.table, format, out);
+    return section_end(table, format, out);
 }
 
 /* ---- notes ------------------------------------------------------------------------------------------------------- */
@@ -535,8 +495,7 @@ static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out)
 
 int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
 {
-    const char *headings[COLUMNS + 1] = {NULL}, *cells[COLUMNS];
-    char texts[COLUMNS][CELL];
+    const char *headings[COLUMNS + 1] = {NULL};
 
     if (format != KVB_TABLE_CSV && format != KVB_TABLE_JSON)
         return size_text(rows, format, out);
@@ -544,12 +503,12 @@ int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
         headings[i] = columns[i].key;
     kvb_table *table = kvb_table_new(headings);
 
-    for (size_t row = 0; row < rows->n; row++) {
+    for (size_t row = 0; row < rows->n; row++)
         for (size_t i = 0; i < COLUMNS; i++) {
-            column_text(&rows->at[row], i, texts[i]);
-            cells[i] = *texts[i] ? texts[i] : NULL;
+            char text[CELL];
+
+            column_text(&rows->at[row], i, text);
+            kvb_table_cell(table, "%s", text);
         }
-        kvb_table_row(table, cells);
-    }
     return kvb_table_end(table, format, out);
 }
