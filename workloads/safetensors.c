@@ -19,15 +19,6 @@
 #define LENGTH_BYTES     8u
 #define MAX_HEADER_BYTES 100000000u /* as in the format's own implementation */
 
-struct kvb_safetensors {
-    char *path;
-    const uint8_t *map;
-    size_t map_bytes;
-    kvb_tensor *tensors; /* in the order of their data */
-    size_t n;
-    json_t *header; /* holds the names */
-};
-
 /* The data section against which the header is checked. */
 typedef struct data_section {
     const uint8_t *data;
@@ -51,12 +42,6 @@ size_t kvb_dtype_bytes(kvb_dtype dtype)
 {
     assert(dtype < KVB_DTYPES);
     return dtypes[dtype].bytes;
-}
-
-static const char *tensor_dtype_name(kvb_dtype dtype)
-{
-    assert(dtype < KVB_DTYPES);
-    return dtypes[dtype].name;
 }
 
 int kvb_tensor_shape(kvb_tensor *t, bool column_major)
@@ -91,9 +76,9 @@ static void dtype_parse(kvb_parsing *r, const json_t *value, kvb_tensor *t)
     char list[160] = "";
     for (unsigned d = 0; d < KVB_DTYPES; d++) {
         t->dtype = (kvb_dtype)d;
-        if (name && strcmp(name, tensor_dtype_name(t->dtype)) == 0)
+        if (name && strcmp(name, dtypes[t->dtype].name) == 0)
             return;
-        kvb_list_add(list, sizeof list, ", ", "%s", tensor_dtype_name(t->dtype));
+        kvb_list_add(list, sizeof list, ", ", "%s", dtypes[t->dtype].name);
     }
     kvb_parsing_fail(r, -EINVAL, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
 }
@@ -266,16 +251,6 @@ void kvb_safetensors_close(kvb_safetensors *file)
     free(file);
 }
 
-size_t kvb_safetensors_count(const kvb_safetensors *file)
-{
-    return file->n;
-}
-
-const kvb_tensor *kvb_safetensors_at(const kvb_safetensors *file, size_t i)
-{
-    return &file->tensors[i];
-}
-
 const kvb_tensor *kvb_safetensors_find(const kvb_safetensors *file, const char *name)
 {
     for (size_t i = 0; i < file->n; i++)
@@ -354,7 +329,7 @@ int kvb_safetensors_read_f32(const kvb_safetensors *file, const char *name, cons
     }
     if (!getters[t->dtype])
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%.80s': has dtype %s, expected F32, F16 or BF16", path,
-                           name, tensor_dtype_name(t->dtype));
+                           name, dtypes[t->dtype].name);
     size_t size = kvb_dtype_bytes(t->dtype);
     uint64_t n = t->bytes / size;
     for (uint64_t i = 0; i < n; i++) {
@@ -380,7 +355,7 @@ static json_t *entry_new(const kvb_tensor *t, uint64_t begin)
     json_t *shape = json_array();
     for (uint32_t d = 0; d < t->n_dims; d++)
         json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor_dtype_name(t->dtype), "shape", shape, "data_offsets",
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[t->dtype].name, "shape", shape, "data_offsets",
                      (json_int_t)begin, (json_int_t)(begin + t->bytes));
 }
 

@@ -50,7 +50,15 @@ size_t kvb_dtype_bytes(kvb_dtype dtype); /* of one element */
 /* Fills strides (row-major, or column-major), elements and bytes from dtype and dims. -EOVERFLOW: too many bytes. */
 int kvb_tensor_shape(kvb_tensor *tensor, bool column_major);
 
-typedef struct kvb_safetensors kvb_safetensors;
+/* A mapped file. */
+typedef struct kvb_safetensors {
+    char *path;
+    const uint8_t *map;
+    size_t map_bytes;
+    kvb_tensor *tensors; /* [n], in the order of their data */
+    size_t n;
+    struct json_t *header; /* holds the names */
+} kvb_safetensors;
 
 /* Maps a whole regular file read-only; the caller unmaps it. An empty file: NULL and 0 bytes. 0, or the error of open
  * or mmap with "path: reason" in why. */
@@ -59,8 +67,6 @@ int kvb_file_map(const char *path, const uint8_t **map, size_t *bytes, char *why
 /* Maps the file read-only. */
 int kvb_safetensors_open(const char *path, kvb_safetensors **file, char *why, size_t why_bytes);
 void kvb_safetensors_close(kvb_safetensors *file);
-size_t kvb_safetensors_count(const kvb_safetensors *file);
-const kvb_tensor *kvb_safetensors_at(const kvb_safetensors *file, size_t i);
 const kvb_tensor *kvb_safetensors_find(const kvb_safetensors *file, const char *name); /* or NULL */
 char *kvb_safetensors_metadata(const kvb_safetensors *file); /* as a JSON text, to be freed; NULL: none, or no memory */
 

@@ -58,8 +58,8 @@ static int tensors_read(void *options, int argc, char **argv)
     if (kvb_safetensors_open(argv[1], &file, why, sizeof why))
         return kvb_complain("tensors", KVB_EXIT_USAGE, "%s", why);
     volatile uint8_t sum = 0;
-    for (size_t i = 0; i < kvb_safetensors_count(file); i++) {
-        const kvb_tensor *t = kvb_safetensors_at(file, i);
+    for (size_t i = 0; i < file->n; i++) {
+        const kvb_tensor *t = &file->tensors[i];
         for (uint64_t b = 0; b < t->bytes; b++)
             sum = (uint8_t)(sum + ((const uint8_t *)t->data)[b]);
         if (kvb_safetensors_find(file, t->name) != t)

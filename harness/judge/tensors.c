@@ -463,8 +463,8 @@ static int safetensors_open(opened *o, const char *path, char *why, size_t why_b
         return err;
     o->safetensors = file;
     o->tensors.metadata = kvb_safetensors_metadata(file);
-    for (size_t i = 0; i < kvb_safetensors_count(file) && !err; i++) {
-        const kvb_tensor *t = kvb_safetensors_at(file, i);
+    for (size_t i = 0; i < file->n && !err; i++) {
+        const kvb_tensor *t = &file->tensors[i];
         err = tensor_add(o, path, t, t->name, strlen(t->name), why, why_bytes);
     }
     return err;

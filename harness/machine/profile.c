@@ -450,31 +450,17 @@ static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, k
     return kvb_table_end(t, format, out);
 }
 
-/* "36.9" and "35.9 - 37.2"; empty when not measured. */
-static void rate_text(const kvb_rate *rate, char median[32], char range[64])
-{
-    median[0] = range[0] = '\0';
-    if (!rate->samples)
-        return;
-    snprintf(median, 32, "%.1f", rate->median);
-    snprintf(range, 64, "%.1f - %.1f", rate->low, rate->high);
-}
-
 static int bandwidth_print(const kvb_machine_profile *p, kvb_table_format format, FILE *out)
 {
     kvb_table *t = kvb_table_new((const char *const[]){"level", ">threads", ">working set", ">read GB/s", ">low - high",
                                                        ">triad GB/s", ">low - high", NULL});
-    for (size_t i = 0; t && i < KVB_LEVELS; i++)
-        for (uint32_t r = 0; r < p->n_rows; r++) {
-            const kvb_profile_row *row = &p->row[r];
-            char read[32], read_range[64], triad[32], triad_range[64];
-            if (!row->read[i].samples)
-                continue;
-            rate_text(&row->read[i], read, read_range);
-            rate_text(&row->triad[i], triad, triad_range);
-            kvb_table_put(t, "%s\t%u\t%s\t%s\t%s\t%s\t%s", p->level[i].name, row->threads,
-                          kvb_bytes_text((double)kvb_working_set_total(p->level, row->threads, i)).text, read,
-                          read_range, triad, triad_range);
+    for (size_t i = 0; i < KVB_LEVELS; i++)
+        for (const kvb_profile_row *row = p->row; row < p->row + p->n_rows; row++) {
+            const kvb_rate *read = &row->read[i], *triad = &row->triad[i];
+            if (read->samples)
+                kvb_table_put(t, "%s\t%u\t%s\t%.1f\t%.1f - %.1f\t%.1f\t%.1f - %.1f", p->level[i].name, row->threads,
+                              kvb_bytes_text((double)kvb_working_set_total(p->level, row->threads, i)).text,
+                              read->median, read->low, read->high, triad->median, triad->low, triad->high);
         }
     return kvb_table_end(t, format, out);
 }
@@ -482,16 +468,13 @@ static int bandwidth_print(const kvb_machine_profile *p, kvb_table_format format
 static int peaks_print(const kvb_machine_profile *p, kvb_table_format format, FILE *out)
 {
     kvb_table *t = kvb_table_new((const char *const[]){"peak", ">threads", ">Gop/s", ">low - high", "note", NULL});
-    for (kvb_peak_kind k = 0; t && k < KVB_PEAK_KINDS; k++) {
+    for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++) {
         if (p->peak_unavailable[k][0])
             kvb_table_put(t, "%s\t\t\t\tunavailable: %s", kvb_peak_names[k], p->peak_unavailable[k]);
-        for (uint32_t r = 0; r < p->n_rows; r++) {
-            char median[32], range[64];
-            if (!p->row[r].peak[k].samples)
-                continue;
-            rate_text(&p->row[r].peak[k], median, range);
-            kvb_table_put(t, "%s\t%u\t%s\t%s", kvb_peak_names[k], p->row[r].threads, median, range);
-        }
+        for (uint32_t r = 0; r < p->n_rows; r++)
+            if (p->row[r].peak[k].samples)
+                kvb_table_put(t, "%s\t%u\t%.1f\t%.1f - %.1f", kvb_peak_names[k], p->row[r].threads,
+                              p->row[r].peak[k].median, p->row[r].peak[k].low, p->row[r].peak[k].high);
     }
     return kvb_table_end(t, format, out);
 }

@@ -765,8 +765,8 @@ static int shard_add(const char *path, const json_t *names, uint64_t *bytes, cha
     if (err)
         return err;
     json_t *has = json_object();
-    for (size_t i = 0; i < kvb_safetensors_count(file) && !err; i++) {
-        const kvb_tensor *tensor = kvb_safetensors_at(file, i);
+    for (size_t i = 0; i < file->n && !err; i++) {
+        const kvb_tensor *tensor = &file->tensors[i];
         err = bytes_add(bytes, tensor->bytes, path, why, why_bytes);
         if (!err && json_object_set_new(has, tensor->name, json_true()))
             err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);

@@ -545,8 +545,8 @@ static bool is_redundant(const char *name)
 static int refuse_unknown(const kvb_safetensors *file, const kvb_weights *weights, const char *path, char *why,
                           size_t why_bytes)
 {
-    for (size_t i = 0; i < kvb_safetensors_count(file); i++) {
-        const char *name = kvb_safetensors_at(file, i)->name;
+    for (size_t i = 0; i < file->n; i++) {
+        const char *name = file->tensors[i].name;
         /* some writers also store a tied lm head */
         bool found = is_redundant(name) || (weights->config.tied && !strcmp(name, "lm_head.weight"));
         for (size_t k = 0; !found && k < weights->n_tensors; k++)
