@@ -150,7 +150,7 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 #define NAME(SLOT, MEMBER)   SLOT,
 #define MEMBER(SLOT, MEMBER) [SLOT] = offsetof(kvb_event, MEMBER),
 
-/* The place of a field: arrays first, in the order of kvb_event_store.block; then what fills no single member (the
+/* The place of a field: arrays first, then what fills no single member (the
  * fields that prefill and fill have in place of pos, seq and n, and the extra key); numbers last. */
 typedef enum slot { ARRAYS(NAME) SEQ_ID, FROM, COUNT, REUSE, NUMBERS(NAME) SLOTS } slot;
 #define N_ARRAYS (SRCS + 1)
@@ -366,20 +366,6 @@ static void fields_parse(kvb_parsing *r, const json_t *body, const line_form *fo
     }
 }
 
-static int store_reserve(kvb_event_store *store, size_t n)
-{
-    if (n <= store->room)
-        return 0;
-    size_t room = n > 1024 ? n : 1024;
-    uint32_t *block = malloc(room * N_ARRAYS * sizeof *block);
-    if (!block)
-        return -ENOMEM;
-    free(store->block);
-    store->block = block;
-    store->room = room;
-    return 0;
-}
-
 /* The common length of all arrays of a line. */
 static uint32_t tokens_count(kvb_parsing *r, const line_form *form, const parsed *p)
 {
@@ -428,16 +414,17 @@ static void array_set(kvb_event *e, slot s, uint32_t *array)
     memcpy((char *)e + members[s], &array, sizeof array);
 }
 
-static void event_fill(kvb_event_store *store, const parsed *p)
+static int event_fill(kvb_event *e, const parsed *p)
 {
-    kvb_event *e = &store->event;
     for (slot s = 0; s < N_ARRAYS; s++) {
-        uint32_t *array = store->block + s * store->room;
         const size_t n = json_array_size(p->arrays[s]);
+        const bool has = p->arrays[s] || (s <= SEQ && e->kind <= KVB_EVENT_PROPOSE);
+        uint32_t *array = has ? malloc(e->n * sizeof *array + 1) : NULL;
+        if (has && !array)
+            return -ENOMEM;
         for (size_t i = 0; i < n; i++) /* -1, a root, is its two's complement */
             array[i] = (uint32_t)number_of(json_array_get(p->arrays[s], i));
-        if (p->arrays[s] || (s <= SEQ && e->kind <= KVB_EVENT_PROPOSE))
-            array_set(e, s, array);
+        array_set(e, s, array);
     }
     for (uint32_t i = 0; i < e->n && e->seq && !p->arrays[SEQ]; i++) {
         e->pos[i] = (uint32_t)p->numbers[FROM] + i;
@@ -450,6 +437,7 @@ static void event_fill(kvb_event_store *store, const parsed *p)
     }
     e->reuse = p->numbers[REUSE] >= 0;
     e->extra_key = e->reuse ? (uint64_t)p->numbers[REUSE] : 0;
+    return 0;
 }
 
 static kvb_event_kind kind_find(kvb_parsing *r, const char *name)
@@ -500,18 +488,9 @@ int kvb_event_parse(kvb_parsing *r, const json_t *line, kvb_event_store *store)
     if (p.numbers[P0] > p.numbers[P1])
         kvb_parsing_fail(r, -EINVAL, "\"p0\" %lld is above \"p1\" %lld", (long long)p.numbers[P0],
                          (long long)p.numbers[P1]);
-    if (!r->error && (store_reserve(store, store->event.n) || shares_find(store, &p)))
+    if (!r->error && (event_fill(&store->event, &p) || shares_find(store, &p)))
         kvb_parsing_fail(r, -ENOMEM, "no memory");
-    if (!r->error)
-        event_fill(store, &p);
     return r->error;
-}
-
-void kvb_event_store_free(kvb_event_store *store)
-{
-    free(store->block);
-    free(store->shares);
-    *store = (kvb_event_store){0};
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------ */

@@ -343,11 +343,12 @@ static void events_read(reader *r)
             kvb_parsing_fail(&r->reading, err, "%s", text);
         else
             sees_check(r);
-        if (kvb_array_reserve(&t->events, &room, t->n_events + 1, sizeof *t->events) ||
-            kvb_event_copy(&t->events[t->n_events], event))
+        if (kvb_array_reserve(&t->events, &room, t->n_events + 1, sizeof *t->events)) {
             kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
-        else
-            t->n_events++;
+            return;
+        }
+        t->events[t->n_events++] = *event; /* moves */
+        *event = (kvb_event){0};
     }
     t->needs = *kvb_history_needs(r->history);
     if (!r->reading.error && t->needs.reuse && kvb_alike_find(t, &t->like))
@@ -374,7 +375,8 @@ static int trace_read(const char *path, uint32_t capacity, bool whole, kvb_trace
         fclose(r->file);
         free(r->line);
         json_decref(r->sees);
-        kvb_event_store_free(&r->store);
+        kvb_event_clear(&r->store.event);
+        free(r->store.shares);
     }
     if (r)
         kvb_history_free(r->history);

@@ -30,11 +30,9 @@ typedef struct kvb_trace_share {
     uint32_t src, p0; /* after the check: a sequence that has them, and their first position there */
 } kvb_trace_share;
 
-/* An event and room for its arrays, used again for each line. Zero at first. */
+/* An event with arrays of its own. Zero at first. */
 typedef struct kvb_event_store {
     kvb_event event;
-    uint32_t *block; /* arrays of room elements: pos, seq, accepted, tok, parents, dsts, srcs */
-    size_t room;
     kvb_trace_share *shares; /* that the line names */
     size_t n_shares, shares_room;
     size_t next_copy; /* the next share to be read as a seq_cp */
@@ -44,6 +42,5 @@ typedef struct kvb_event_store {
 
 /* Fills store->event except line, first and the positions that the line does not hold. */
 int kvb_event_parse(kvb_parsing *reading, const json_t *line, kvb_event_store *store);
-void kvb_event_store_free(kvb_event_store *store);
 
 #endif
