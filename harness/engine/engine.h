@@ -263,49 +263,13 @@ bool kvb_llama_is_plain(const kvb_llama_tensor *tensor); /* F32 or F16? NULL: no
 double kvb_llama_element(const kvb_llama_tensor *tensor, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
 float kvb_llama_parameter(const kvb_llama_tensor *tensor, int i); /* of its operation */
 
-typedef struct kvb_llama_watch kvb_llama_watch;
-/* Like ggml's callback. ask: is the node wanted? Else the node has been computed, and false ends the decode. */
-typedef bool kvb_llama_take(kvb_llama_watch *watch, const kvb_llama_tensor *node, bool ask);
+const char *kvb_llama_operation(const kvb_llama_tensor *tensor);
 
-#define KVB_WATCH_TOKENS 8192u /* most tokens of a session between two clears; beyond them cells are not named */
-
-/* Which token each cell of a session holds; from `first` on, what the session's last decode has shown. */
-struct kvb_llama_watch {
-    const char *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
-    void *(*get_data)(const void *tensor);
-    bool split; /* each sequence has its own stream of cells */
-    bool named; /* the token of each cell is known; false: visible cells are only counted */
-    struct {
-        uint32_t seq;
-        int32_t pos;
-    } tokens[KVB_WATCH_TOKENS]; /* in the order of decoding */
-    uint32_t n_tokens;
-    /* [stream][stream_cells]: a token's index plus 1; 0: nothing was stored */
-    uint32_t cells[KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS], stream_cells;
-
-    char first[64], cache[64];                     /* names: the node whose mask is read; the cache of K */
-    uint32_t n, rows[KVB_SHADOW_TOKENS], n_stored; /* tokens; row of a mask -> token of the decode */
-    bool is_stored[KVB_SHADOW_TOKENS];
-    uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* visible cells of each row */
-    uint32_t *seen, n_seen, room;               /* the tokens in these cells, row after row, numbered as in `cells` */
-    void *query, *mask;                         /* copies of the node's inputs, until its output is computed */
-    uint32_t nodes;                             /* nodes with compared outputs */
-    double error;                               /* largest error of these outputs */
-    char said[200];
-
-    kvb_llama_take *take; /* gets all nodes instead of the watch; NULL: none */
-    void *taker;
-};
-
-bool kvb_llama_watch_node(void *tensor, bool ask, void *watch);
+/* Like ggml's callback. ask: is the node wanted? Else the node has been computed, and false ends the decode. node NULL:
+ * the library's tensors are laid out otherwise. */
+typedef bool kvb_llama_take(void *taker, const kvb_llama_tensor *node, bool ask);
 /* From now on `take` gets the nodes of decodes in sessions with config.watched. */
 void kvb_llama_show(kvb_llama_take *take, void *taker);
-void kvb_llama_watch_clear(kvb_llama_watch *watch, bool split, bool named);
-/* Notes that `from` was copied to `to`. */
-void kvb_llama_watch_copy(kvb_llama_watch *watch, uint32_t from, uint32_t to);
-void kvb_llama_watch_begin(kvb_llama_watch *watch, const kvb_engine_token *tokens, uint32_t n);
-/* Writes the fault of the last decode into `said`. sees: as for kvb_engine.blame(). */
-void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n);
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 

@@ -64,9 +64,9 @@ static bool is_cache(const kvb_llama_tensor *t, char side, uint32_t *layer)
     return t && sscanf(t->name, "cache_%c_l%u", &found, layer) == 2 && found == side;
 }
 
-static part part_of(const kvb_llama_watch *w, const kvb_llama_tensor *t, uint32_t *layer)
+static part part_of(const kvb_llama_tensor *t, uint32_t *layer)
 {
-    const char *op = w->op_desc(t);
+    const char *op = kvb_llama_operation(t);
     const kvb_llama_tensor *a = t->src[0], *b = t->src[1];
     if (!strcmp(op, "SET_ROWS"))
         return is_cache(t, 'k', layer) ? PART_K : is_cache(t, 'v', layer) ? PART_V : PART_NONE;
@@ -76,7 +76,7 @@ static part part_of(const kvb_llama_watch *w, const kvb_llama_tensor *t, uint32_
         return is_cache(a->src[0], 'k', layer) ? PART_WEIGHTS : PART_NONE;
     if (strcmp(op, "MUL_MAT") != 0)
         return PART_NONE;
-    if (!strcmp(w->op_desc(b), "SOFT_MAX") && is_cache(b->src[0]->src[0], 'k', layer))
+    if (!strcmp(kvb_llama_operation(b), "SOFT_MAX") && is_cache(b->src[0]->src[0], 'k', layer))
         return PART_SUMS;
     return is_cache(a, 'k', layer) ? PART_SCORES : PART_NONE;
 }
@@ -147,13 +147,13 @@ static void shape_take(source *s, part p, const kvb_llama_tensor *t)
         s->v_dim = (uint32_t)t->ne[0];
 }
 
-static bool node_take(kvb_llama_watch *watch, const kvb_llama_tensor *t, bool ask)
+static bool node_take(void *ctx, const kvb_llama_tensor *t, bool ask)
 {
-    taker *x = watch->taker;
+    taker *x = ctx;
     uint32_t layer, i = 0;
-    if (watch->get_name(t) != t->name || (!ask && watch->get_data(t) != t->data))
+    if (!t)
         return !fail(x, -ENOTSUP, "%s: its tensors are not laid out as expected", x->facts.build);
-    const part p = part_of(watch, t, &layer);
+    const part p = part_of(t, &layer);
     if (ask || p == PART_NONE)
         return p != PART_NONE;
     while (i < x->n && x->at[i].layer != layer)
