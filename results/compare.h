@@ -26,7 +26,6 @@
 #ifndef KVB_COMPARE_H
 #define KVB_COMPARE_H
 
-#include "results/manifest.h"
 #include "results/result.h"
 #include "results/statistics.h"
 

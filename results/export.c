@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "results/manifest.h"
 #include "results/schema.h"
 #include "workloads/files.h"
 

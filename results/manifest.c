@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "results/manifest.h"
+#include "results/result.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -23,7 +23,7 @@
 #include "harness/selection/selection.h"
 #include "kernels/blas.h"
 #include "results/compare.h"
-#include "results/manifest.h"
+#include "results/result.h"
 #include "workloads/files.h"
 
 /* Two builds of a plug-in or of kvbench to run, instead of two result files. */

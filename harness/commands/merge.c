@@ -6,7 +6,7 @@
 
 #include "harness/command_line.h"
 #include "harness/selection/partial_run.h"
-#include "results/manifest.h"
+#include "results/result.h"
 
 typedef struct merge {
     kvb_words files;

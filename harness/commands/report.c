@@ -12,7 +12,7 @@
 #include "harness/command_line.h"
 #include "harness/program.h"
 #include "results/compare.h"
-#include "results/manifest.h"
+#include "results/result.h"
 
 extern char **environ;
 

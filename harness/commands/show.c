@@ -9,7 +9,6 @@
 #include "harness/command_line.h"
 #include "harness/selection/suite.h"
 #include "results/result.h"
-#include "results/manifest.h"
 #include "results/summary.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"

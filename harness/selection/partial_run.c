@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "results/manifest.h"
+#include "results/result.h"
 #include "workloads/files.h"
 
 int kvb_shard_parse(const char *text, kvb_shard *shard, char *why, size_t why_bytes)

@@ -14,7 +14,7 @@
 #include "harness/machine/team.h"
 #include "harness/program.h"
 #include "kernels/cpu.h"
-#include "results/manifest.h"
+#include "results/result.h"
 #include "workloads/files.h"
 
 #define FILE_BYTES_MAX 65536

@@ -3,7 +3,7 @@
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/compare.h"
-#include "results/manifest.h"
+#include "results/result.h"
 
 /* Shows: thresholds with and without patterns; for each key the last one counts; each mistake in a file is named. */
 
