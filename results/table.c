@@ -353,12 +353,10 @@ void kvb_table_cell(kvb_table *table, const char *format, ...)
         free(text);
 }
 
-#define MOST_PUT  20u    /* most cells of a formatted row */
 #define SEPARATOR "\xff" /* replaces the format's tabs: no UTF-8 text has this byte */
 
 int kvb_table_put(kvb_table *table, const char *format, ...)
 {
-    const char *cells[MOST_PUT] = {NULL};
     char *text, *form = strdup(format);
     va_list args;
     for (char *tab = form ? strchr(form, '\t') : NULL; tab; tab = strchr(tab, '\t'))
@@ -371,13 +369,11 @@ int kvb_table_put(kvb_table *table, const char *format, ...)
         free(n < 0 ? NULL : text);
         return -ENOMEM;
     }
-    assert(table->n_columns <= MOST_PUT);
     char *rest = text;
-    for (size_t i = 0; rest && i < table->n_columns; i++)
-        cells[i] = i + 1 < table->n_columns ? strsep(&rest, SEPARATOR) : rest;
-    const int error = kvb_table_row(table, cells);
+    for (size_t i = 0; i < table->n_columns && !table->error; i++)
+        table->error = cell_add(table, i + 1 < table->n_columns ? strsep(&rest, SEPARATOR) : rest);
     free(text);
-    return error;
+    return table->error;
 }
 
 size_t kvb_table_rows(const kvb_table *table)

@@ -39,6 +39,15 @@ int kvb_parsing_fail(kvb_parsing *r, int error, const char *format, ...)
     return r->error;
 }
 
+bool kvb_names_have(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = names; n && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strcspn(at, " ") == n && memcmp(at, name, n) == 0)
+            return true;
+    return false;
+}
+
 bool kvb_list_add(char *text, size_t bytes, const char *between, const char *format, ...)
 {
     const size_t used = strlen(text), gap = used ? strlen(between) : 0;

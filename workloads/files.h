@@ -28,6 +28,9 @@ __attribute__((format(printf, 3, 4))) int kvb_parsing_fail(kvb_parsing *reading,
 __attribute__((format(printf, 4, 5))) bool kvb_list_add(char *text, size_t bytes, const char *between,
                                                         const char *format, ...);
 
+/* Is the name one of those in a list "a b c"? */
+bool kvb_names_have(const char *names, const char *name);
+
 /*
  * A file that appears whole or not at all: it is written beside its target as path.tmp, synced, and renamed at the end.
  *

@@ -125,15 +125,6 @@ static const char *const features_known[] = {
     "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni", "amx_bf16", "amx_int8", "asimd",    "asimdhp",
     "asimddp",     "i8mm",        "bf16",        "sve",      "sve2",     "svei8mm",  "svebf16",  NULL};
 
-static bool word_in(const char *words, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    return false;
-}
-
 /* This machine's features as the system gives them to the program. If it gives none, and for recorded machines: from the
  * file. */
 static void features_describe(const char *root, char *out, size_t bytes)
@@ -147,7 +138,7 @@ static void features_describe(const char *root, char *out, size_t bytes)
         kvb_proc_value(root, "/proc/cpuinfo", "Features", text, sizeof text);
     out[0] = '\0';
     for (size_t i = 0; features_known[i]; i++)
-        if (word_in(text, features_known[i]))
+        if (kvb_names_have(text, features_known[i]))
             kvb_list_add(out, bytes, " ", "%s", features_known[i]);
 }
 

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "workloads/files.h"
+
 struct json_t; /* of jansson.h */
 
 /* What a layer keeps. */
@@ -116,8 +118,6 @@ void kvb_sized_model_free(kvb_sized_model *model);
 /* Names are one string with spaces between. Copies the first name and returns the others. */
 #define KVB_NAME_BYTES 96u
 const char *kvb_names_next(const char *names, char name[KVB_NAME_BYTES]);
-/* Is name one of them? */
-bool kvb_names_have(const char *names, const char *name);
 
 /* Does the layer attend, with one row for each of the model's own tokens? */
 static inline bool kvb_sized_attends(const kvb_sized_group *group)

@@ -262,16 +262,6 @@ static bool is_neutral(const json_t *value)
            (json_is_array(value) && json_array_size(value) == 0);
 }
 
-bool kvb_names_have(const char *names, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *at = names; n && *at; at += strcspn(at, " "), at += *at == ' ')
-        if (strcspn(at, " ") == n && memcmp(at, name, n) == 0)
-            return true;
-    return false;
-}
-
 void kvb_config_unasked(kvb_config_json *config)
 {
     char name[KVB_NAME_BYTES];
