@@ -198,17 +198,17 @@ static int knobs_list(list *l)
     return 0;
 }
 
-static void counter_add(void *ctx, const char *name, const char *source, const char *why_not)
-{
-    char here[256] = "yes";
-    if (why_not)
-        snprintf(here, sizeof here, "unavailable: %s", why_not);
-    row_add(ctx, "counter", name, source, here, "");
-}
-
 static int counters_list(list *l)
 {
-    return kvb_counters_describe(counter_add, l);
+    kvb_result all = {0};
+    int error = kvb_counters_describe(&all);
+    for (uint32_t i = 0; i < all.n_counters; i++) {
+        const char *why = all.counters[i].unavailable;
+        char here[256];
+        snprintf(here, sizeof here, "%s%s", *why ? "unavailable: " : "yes", why);
+        row_add(l, "counter", all.counters[i].name, kvb_counters_source(&all, i), here, "");
+    }
+    return error;
 }
 
 static const struct {

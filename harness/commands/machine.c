@@ -51,31 +51,23 @@ static int tree_print(const machine *m)
     return error;
 }
 
-typedef struct counters_seen {
-    char lacks[384], source[32];
-    size_t used;
-    uint32_t all, here;
-} counters_seen;
-
-/* Keeps the first reason of a source that cannot count; its other reasons are mostly the same. */
-static void counter_see(void *ctx, const char *name, const char *source, const char *why_not)
-{
-    counters_seen *seen = ctx;
-    (void)name;
-    seen->all++;
-    seen->here += !why_not;
-    if (!why_not || !strcmp(source, seen->source) || seen->used >= sizeof seen->lacks)
-        return;
-    snprintf(seen->source, sizeof seen->source, "%s", source);
-    seen->used += (size_t)snprintf(seen->lacks + seen->used, sizeof seen->lacks - seen->used, "; %s", why_not);
-}
-
 /* Describes how many events can be counted, and why others cannot. `kvbench list counters` lists them. */
 static int counters_describe(char *text, size_t bytes)
 {
-    counters_seen seen = {0};
-    int error = kvb_counters_describe(counter_see, &seen);
-    snprintf(text, bytes, "%u of %u%s", seen.here, seen.all, seen.lacks);
+    kvb_result all = {0};
+    uint32_t here = 0;
+    char lacks[384] = "";
+    const char *seen = "";
+    int error = kvb_counters_describe(&all);
+    for (uint32_t i = 0; i < all.n_counters; i++) {
+        const char *why = all.counters[i].unavailable, *source = kvb_counters_source(&all, i);
+        here += !*why;
+        if (!*why || !strcmp(source, seen)) /* a source's other reasons are mostly the same */
+            continue;
+        seen = source;
+        snprintf(lacks + strlen(lacks), sizeof lacks - strlen(lacks), "; %s", why);
+    }
+    snprintf(text, bytes, "%u of %u%s", here, all.n_counters, lacks);
     return error;
 }
 

@@ -752,21 +752,20 @@ int kvb_counters_admit(const char *command, const kvb_words *events)
     return KVB_EXIT_OK;
 }
 
-int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *source, const char *why_not), void *ctx)
+int kvb_counters_describe(kvb_result *result)
 {
     kvb_own_counts own = {0};
     kvb_counters *c;
-    kvb_result *result = calloc(1, sizeof *result);
-    int error = result ? kvb_counters_open(NULL, &own, &c) : -ENOMEM;
-    if (!error)
-        kvb_counters_report(c, result);
-    for (uint32_t i = 0, n = error ? 0 : result->n_counters; i < n; i++) {
-        const kvb_counter *at = &result->counters[i];
-        const char *source = i + COUNTS + 1 >= n ? "getrusage" : i + COUNTS + 1 + EVENTS >= n ? "perf" : "PAPI";
-        each(ctx, at->name, source, at->unavailable[0] ? at->unavailable : NULL);
-    }
-    if (!error)
-        kvb_counters_close(c);
-    free(result);
-    return error;
+    int error = kvb_counters_open(NULL, &own, &c);
+    if (error)
+        return error;
+    kvb_counters_report(c, result);
+    kvb_counters_close(c);
+    return 0;
+}
+
+const char *kvb_counters_source(const kvb_result *result, uint32_t i)
+{
+    const uint32_t behind = result->n_counters - i;
+    return behind <= COUNTS + 1 ? "getrusage" : behind <= COUNTS + 1 + EVENTS ? "perf" : "PAPI";
 }

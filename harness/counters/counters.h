@@ -49,10 +49,10 @@ int kvb_counters_check(const char *event, char *why, size_t why_bytes);
  * code. */
 int kvb_counters_admit(const char *command, const kvb_words *events);
 
-/* Calls each() for every counter of the default set, in the order of the report, with its source, and why_not: the
- * reason why it cannot be counted here; NULL: it can. 0 or a negative errno. */
-int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *source, const char *why_not),
-                          void *ctx);
+/* Appends every counter of the default set; one that cannot be counted here has the reason. 0 or a negative errno. */
+int kvb_counters_describe(kvb_result *result);
+/* The source of the i-th of these: "PAPI", "perf" or "getrusage". */
+const char *kvb_counters_source(const kvb_result *result, uint32_t i);
 
 /* ---- inside counters, for tests: the harness's own counts ---- */
 

@@ -244,23 +244,22 @@ TEST(forked_children_count_for_themselves)
     assert_int_equal(child_counts(), 0);       /* and in this process again */
 }
 
-static void note(void *ctx, const char *name, const char *source, const char *why_not)
-{
-    int *counts = ctx;
-    counts[0]++;
-    counts[1] += !strcmp(source, "PAPI");
-    counts[2] += !strcmp(name, "user_ns") && !strcmp(source, "getrusage") && !why_not;
-    counts[3] += !strncmp(name, KVB_SDE_PREFIX, strlen(KVB_SDE_PREFIX)) && !why_not;
-}
-
 TEST(the_list_tells_all)
 {
-    int counts[4] = {0};
-    assert_int_equal(kvb_counters_describe(note, counts), 0);
-    assert_int_equal(counts[0], 5 + 5 + 4 + 7);
-    assert_int_equal(counts[1], 10);
-    assert_int_equal(counts[2], 1);
-    assert_int_equal(counts[3], 5);
+    kvb_result r = {0};
+    uint32_t papi = 0, own_counts = 0;
+    assert_int_equal(kvb_counters_describe(&r), 0);
+    assert_int_equal(r.n_counters, 5 + 5 + 4 + 7);
+    for (uint32_t i = 0; i < r.n_counters; i++) {
+        const kvb_counter *c = &r.counters[i];
+        papi += !strcmp(kvb_counters_source(&r, i), "PAPI");
+        own_counts += !strncmp(c->name, KVB_SDE_PREFIX, strlen(KVB_SDE_PREFIX)) && !*c->unavailable;
+        if (!strcmp(c->name, "user_ns"))
+            assert_string_equal(kvb_counters_source(&r, i), "getrusage");
+    }
+    assert_int_equal(papi, 10);
+    assert_int_equal(own_counts, 5);
+    assert_string_equal(find(&r, "user_ns")->unavailable, "");
 }
 
 static double now_ns(void)
