@@ -103,9 +103,9 @@ typedef struct kvb_sized_model {
     struct json_t *config;
 } kvb_sized_model;
 
-/* Reads one config.json: n bytes of text or, with text NULL, an object. 0 with *model, which the caller frees; -EINVAL with why, which names the line or
- * field and what was expected; -ENOTSUP with why for an architecture that sizing refuses; -ENOMEM. name is for
- * messages. */
+/* Reads one config.json: n bytes of text or, with text NULL, an object. 0 with *model, which the caller frees; -EINVAL
+ * with why, which names the line or field and what was expected; -ENOTSUP with why for an architecture that sizing
+ * refuses; -ENOMEM. name is for messages. */
 int kvb_sized_model_read(const char *text, size_t n, struct json_t *config, const char *name, kvb_sized_model **model,
                          char *why, size_t why_bytes);
 /* Finds a built-in model by its name ("meta-llama/Llama-3.1-8B") or the part after "/", in upper or lower case.

@@ -2,8 +2,9 @@
 /*
  * Shows that the traffic model counts the bytes that are really read. The reference kernel walks the rows for each
  * query and KV head. The test counts every row, once for each query head that shares it (the linker wraps kvb_row_read);
- * the sum equals bytes_walk to the byte, for every cache, groups of unlike layers, and pools without scales and zeros, with these beside the codes, or
- * inside. (Formats whose rows share scales are left out: a row has no whole number of bytes.)
+ * the sum equals bytes_walk to the byte, for every cache, groups of unlike layers, and pools without scales and zeros,
+ * with these beside the codes, or inside. (Formats whose rows share scales are left out: a row has no whole number of
+ * bytes.)
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/parts.h"
