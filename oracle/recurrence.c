@@ -382,12 +382,13 @@ static double block_step(kvb_recurrence *r, const kvb_recurrence_token *t, uint3
 
 static void state_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_recurrence_want *out)
 {
-    double most_k = 0, most_v = 0;
+    double most_v = 0;
+    float most_k = 0;
     for (uint32_t i = 0; i < r->p.d_k; i++)
-        most_k = fmax(most_k, fabs((double)t->k[i]));
+        most_k = fmaxf(most_k, fabsf(t->k[i]));
     for (uint32_t b = 0; b < r->blocks; b++)
         most_v = fmax(most_v, block_step(r, t, b, out));
-    r->bulk += most_k * most_v;
+    r->bulk += (double)most_k * most_v;
 }
 
 /* CONV: the columns of a block. A row of inputs moves to the row before. */
