@@ -223,6 +223,8 @@ static void kernel_ask(void *ctx)
 #define ROUNDED_DEAR 3.0
 
 #define TRUTH_DEAR 1e9 /* from this work on an oracle takes a second or more */
+/* From this work on a replay takes no value that multiplies it, if its history can be replayed for a fourth of the work. */
+#define REPLAY_DEAR 1e9
 
 /* The work in a layer of a group. */
 typedef struct work {
@@ -477,24 +479,6 @@ static void field_thin(const field *f)
     }
 }
 
-/* The values of settings that the combination can take, as bits. */
-static uint64_t values_allowed(const part *p, kvb_spot at)
-{
-    const kvb_selection *s = p->selection;
-    const kvb_model *m = &p->traces[at.workload]->header.model;
-    uint64_t set = 0;
-    for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
-        const kvb_setting_axis *axis = &kvb_setting_axes[a];
-        bool open = (p->options->axes >> a & 1) &&
-                    !(axis->traits & KVB_AXIS_OUTPUTS && kvb_is_witness(s->kernels[at.kernel])) &&
-                    !(s->values[at.values] && !strcmp(axis->option, "--values"));
-        for (size_t v = 0; v < KVB_SETTING_WORDS && open && axis->words[v]; v++)
-            if (kvb_setting_matters(axis, axis->words[v], m, s->caches[at.cache]))
-                set |= kvb_setting_bit(a, v + 1);
-    }
-    return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);
-}
-
 /* The work over the cheapest cache: some caches compute forgotten rows again. */
 static double least_work(const part *p, size_t workload)
 {
@@ -503,6 +487,25 @@ static double least_work(const part *p, size_t workload)
     for (size_t c = 0; c < n; c++)
         least = fmin(least, p->cost[workload * n + c]); /* NaN: that cache cannot run it */
     return least;
+}
+
+/* The values of settings that the combination can take, as bits. cost: its work. */
+static uint64_t values_allowed(const part *p, kvb_spot at, double cost)
+{
+    const kvb_selection *s = p->selection;
+    const kvb_model *m = &p->traces[at.workload]->header.model;
+    const bool dear = cost >= REPLAY_DEAR && cost > 4 * least_work(p, at.workload);
+    uint64_t set = 0;
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
+        const kvb_setting_axis *axis = &kvb_setting_axes[a];
+        bool open = (p->options->axes >> a & 1) && !(axis->traits & KVB_AXIS_DEAR && dear) &&
+                    !(axis->traits & KVB_AXIS_OUTPUTS && kvb_is_witness(s->kernels[at.kernel])) &&
+                    !(s->values[at.values] && !strcmp(axis->option, "--values"));
+        for (size_t v = 0; v < KVB_SETTING_WORDS && open && axis->words[v]; v++)
+            if (kvb_setting_matters(axis, axis->words[v], m, s->caches[at.cache]))
+                set |= kvb_setting_bit(a, v + 1);
+    }
+    return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);
 }
 
 /* Gives each combination of the selections a setting. */
@@ -525,7 +528,7 @@ static int settings_choose(const part *parts, size_t n_parts, field *f)
                 const kvb_spot at = kvb_spot_of(s, i);
                 list[n++] = (kvb_settled){.parts = {c.at[0], c.at[4], c.at[3], c.at[2]},
                                           .block = blocks + i / each,
-                                          .allowed = isnan(c.cost) ? 0 : values_allowed(p, at),
+                                          .allowed = isnan(c.cost) ? 0 : values_allowed(p, at, c.cost),
                                           .dear = least_work(p, at.workload) >= TRUTH_DEAR,
                                           .choice = s->choices[i]};
             }
