@@ -150,8 +150,8 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 #define NAME(SLOT, MEMBER)   SLOT,
 #define MEMBER(SLOT, MEMBER) [SLOT] = offsetof(kvb_event, MEMBER),
 
-/* The place of a field: arrays first, then what fills no single member (the
- * fields that prefill and fill have in place of pos, seq and n, and the extra key); numbers last. */
+/* The place of a field: arrays first, then what fills no single member (the fields that prefill and fill have in place of
+ * pos, seq and n, and the extra key); numbers last. */
 typedef enum slot { ARRAYS(NAME) SEQ_ID, FROM, COUNT, REUSE, NUMBERS(NAME) SLOTS } slot;
 #define N_ARRAYS (SRCS + 1)
 
