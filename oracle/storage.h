@@ -60,7 +60,8 @@ static inline bool kvb_storage_reads(const kvb_format *format)
 }
 /* A decoded row, still transformed, as format->read of a pool returns it: in f32, one rounding for each step. */
 void kvb_storage_read(const kvb_storage *store, const double *decoded, float *row);
-/* Turns a token's K rows [heads][dim] by delta positions, in the f32 steps of kvb_rope_turn() (kernels/model.h). */
+/* Turns the K rows of a token, [heads][dim], by `delta` positions. Each step is rounded to f32, as kvb_rope_turn() does
+ * (kernels/model.h). */
 void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *rows, uint32_t heads, uint32_t dim);
 
 /*

@@ -475,7 +475,7 @@ void kvb_result_free(kvb_result_file *file);
 int kvb_result_resume(const char *path, kvb_result_writer **writer, kvb_result_file **file, char *why,
                       size_t why_bytes);
 
-/* ---- manifests: are runs parts of one run, of one machine, in which facts do they differ? ---------------- */
+/* ---- manifests: what two runs have in common --------------------------------------------------------------- */
 
 /* Keys of a manifest, ending with NULL: facts of the program (without the command), facts of the machine. */
 extern const char *const kvb_program_keys[], *const kvb_machine_keys[];

@@ -110,7 +110,7 @@ typedef struct watch {
     /* [stream][stream_cells]: a token's index plus 1; 0: nothing was stored */
     uint32_t cells[KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS], stream_cells;
 
-    char first[64], cache[64];                     /* names: the node whose mask is read; the cache of K */
+    char first[64], cache[64]; /* name of the first attention node, and of the tensor that holds K */
     uint32_t n, rows[KVB_SHADOW_TOKENS], n_stored; /* tokens; row of a mask -> token of the decode */
     bool is_stored[KVB_SHADOW_TOKENS];
     uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* visible cells of each row */

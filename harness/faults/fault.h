@@ -17,8 +17,8 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* a hook need not use all that it gets */
 
-/* A hook of one change; of one that has a condition; of one for each i below n; one that gives a value; of a change for
- * each i that has a condition. */
+/* Each defines a hook. It makes a change; makes it if a condition holds (_IF); makes it for each i below n (_EACH), or
+ * for those with the condition (_EACH_IF); or returns a value (_OF). */
 #define KVB_HOOK(name, given, change)                                                                                  \
     static void name(given)                                                                                            \
     {                                                                                                                  \

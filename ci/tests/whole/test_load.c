@@ -276,7 +276,7 @@ TEST(test_transform)
     }
 }
 
-/* Every instruction set of the codecs rotates hard rows to the same bits, those of NaNs included. */
+/* All instruction sets rotate hard rows to the same bits. Rows with NaN are among them. */
 TEST(rotations_agree)
 {
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows that the traffic model counts the bytes that are really read. The reference kernel walks the rows for each
- * query and KV head. The test counts every row, once for each query head that shares it (the linker wraps kvb_row_read);
- * the sum equals bytes_walk to the byte, for every cache, groups of unlike layers, and pools without scales and zeros,
- * with these beside the codes, or inside. (Formats whose rows share scales are left out: a row has no whole number of
- * bytes.)
+ * query and KV head. The test counts every row, once for each query head that shares it (the linker wraps kvb_row_read).
+ * The sum equals bytes_walk to the byte, for every cache and for groups of unlike layers. Some pools have no scales and
+ * zeros, some have them beside the codes, some among the codes. Formats whose rows share scales are left out: the bytes
+ * of such a row are no whole number.
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/parts.h"

@@ -122,7 +122,7 @@ TEST(a_pipe_is_written_to)
     close(ends[1]);
 }
 
-/* The file behind a link is replaced. A link in place of the temporary file is not followed. */
+/* A link stays, and the file it leads to is replaced. If path.tmp is a link, nothing is written. */
 TEST(links)
 {
     const char *path = tests_text("out", "old"), *link = tests_path("link"), *temporary = tests_path("out.tmp");
@@ -138,7 +138,7 @@ TEST(links)
     tests_holds(path, "new");
 }
 
-/* The disk is full when the file is closed; or in a write before, whose error the caller does not look at. */
+/* The disk is full when the file is closed, or before: then a write fails, and the caller does not look. */
 TEST(full_disks)
 {
     static char text[200000];
