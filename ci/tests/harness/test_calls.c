@@ -150,6 +150,7 @@ TEST(words_of_points)
 
 static bool (*is_wrong_at)(const kvb_attend *x);
 static void (*goes_wrong)(const kvb_attend *x);
+static kvb_tolerance tolerance; /* of the kernel */
 
 static int attend(const kvb_attend *x)
 {
@@ -187,6 +188,7 @@ static kvb_result judge_by(const kvb_calls_options *options, bool (*at)(const kv
     kvb_kernel kernel = kvb_kernel_reference;
     kvb_result result;
     kernel.attend = attend;
+    kernel.tolerance = tolerance;
     is_wrong_at = at;
     goes_wrong = wrong;
     kvb_registry_init(&registry);
@@ -243,6 +245,28 @@ TEST(shrinks_to_what_it_needs)
     r = judge(at_40_cells, first_cleared, 60);
     assert_string_equal(r.replay, "again --call 'tokens=3,cells=63'");
     assert_contains(r.reason, "out of query 0, head 0, channel 0 is 0");
+}
+
+static void all_cleared(const kvb_attend *x)
+{
+    const kvb_problem *p = &x->problem;
+    memset(x->out, 0, (size_t)p->n_tok * p->n_heads * p->v_dim * kvb_elem_bytes(p->out_elem));
+}
+
+/* A kernel with a rule of its project is judged by this rule. Zeros have errors as large as the outputs. */
+TEST(a_projects_rule_decides)
+{
+    const kvb_calls_options options = {.most = 150, .only_first = true, .seconds = 60, .jobs = 2, .command = "again"};
+    tolerance = (kvb_tolerance){KVB_TOLERANCE_NMSE, 0.5, 0, "by hand"};
+    const kvb_result honest = judge_by(&options, never, all_cleared),
+                     wrong = judge_by(&options, at_three_heads, all_cleared);
+    tolerance.limit = 2;
+    const kvb_result lax = judge_by(&options, at_three_heads, all_cleared);
+    tolerance = (kvb_tolerance){.kind = KVB_TOLERANCE_NONE};
+    assert_int_equal(honest.status, KVB_STATUS_PASS);
+    assert_int_equal(wrong.check, KVB_CHECK_TOLERANCE);
+    assert_string_equal(wrong.replay, "again --call 'kv_heads=3'");
+    assert_int_equal(lax.status, KVB_STATUS_PASS);
 }
 
 /* In memory shared with children: the first of two that makes a call, and which of them waits in its calls. */
@@ -399,6 +423,7 @@ TEST(zeros_are_right_where_axes_are_mute)
     X(RESET, ALL_KINDS, "from=zero", "a sequence that begins anew begins with what lies in its slot")                  \
     X(SHORT, KIND(CONV), "recurrence=conv", "a prompt shorter than the convolution leaves the wrong rows")             \
     X(ROWS, STATES, "d_k=1", "rows of a state beyond the last 16 are left out")                                        \
+    X(LAST, ALL_KINDS, "", "the last row of a state is left at 0")                                                     \
     X(COLUMNS, ALL_KINDS, "d_v=1", "columns beyond the last 16 are read as zeros")                                     \
     X(TOKENS, ALL_KINDS, "tokens=2", "all tokens of a run have the first one's v")                                     \
     X(DECAYS, GATED, "tokens=2", "decays of a chunk are those of its first token")                                     \
@@ -510,15 +535,20 @@ static void values_repeat(kvb_scan *x)
     x->v = values;
 }
 
-/* Loses older rows if a run has fewer inputs than rows. */
-static void rows_lose(const kvb_scan *x)
+/* Loses rows of the first head's states: the older ones if a run has fewer inputs than rows, or the last one. */
+static void rows_lose(const kvb_scan *x, bool last)
 {
     const kvb_scan_problem *p = &x->problem;
     const size_t row = p->d_v * kvb_elem_bytes(p->state_elem);
     for (uint32_t t = 0, end; t < p->n_tok; t = end) {
         end = kvb_scan_run_end(x, t);
-        if (end - t < p->d_k && x->to[end - 1] != KVB_SCAN_NONE)
-            memset(kvb_scan_state(x, x->to[end - 1], 0), 0, (p->d_k - (end - t)) * row);
+        if (x->to[end - 1] == KVB_SCAN_NONE)
+            continue;
+        char *state = kvb_scan_state(x, x->to[end - 1], 0);
+        if (last)
+            memset(state + (p->d_k - 1) * row, 0, row);
+        else if (end - t < p->d_k)
+            memset(state, 0, (p->d_k - (end - t)) * row);
     }
 }
 
@@ -547,8 +577,8 @@ static int around_scan(const kvb_scan *args)
     if (around_now == AROUND_GAP)
         x.states.slot_bytes = ((size_t)p->heads * p->d_k * p->d_v * kvb_elem_bytes(p->state_elem) + 63) / 64 * 64;
     kvb_kernel_scan_reference.scan->scan(&x);
-    if (around_now == AROUND_SHORT && p->kind == KVB_SCAN_CONV)
-        rows_lose(args);
+    if (around_now == AROUND_LAST || (around_now == AROUND_SHORT && p->kind == KVB_SCAN_CONV))
+        rows_lose(args, around_now == AROUND_LAST);
     if ((around_now == AROUND_TEAM && args->team->n > 2) || (around_now == AROUND_AGAIN && ++calls % 2))
         *(uint16_t *)args->out ^= 1;
     float *out = args->out;
