@@ -351,18 +351,21 @@ size_t kvb_flash_scratch_bytes(const kvb_product *product, const kvb_problem *p,
     return layout_of(product, p, n_threads).end;
 }
 
-/* If this level lacks the loops, why names a level of this CPU that has them, else what the CPU lacks for the first. */
+/* If this level lacks the loops, why names the least level of this CPU that has them, else what the CPU lacks for the
+ * least of all. */
 bool kvb_flash_available(const kvb_product *product, char *why, size_t why_bytes)
 {
-    bool known = false;
+    char lack[128];
+    bool known = false, here = false;
+
     if (kvb_loops_part(kvb_cpu(), product->loops))
         return true;
     snprintf(why, why_bytes, "no level of this architecture has such products");
-    for (int level = 0; level < KVB_CPU_LEVELS; level++) {
-        char lack[128];
+    for (int level = 0; level < KVB_CPU_LEVELS && !here; level++) {
         if (!kvb_loops_part((kvb_cpu_level)level, product->loops))
             continue;
-        if (kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack))
+        here = kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack);
+        if (here)
             snprintf(why, why_bytes, "--cpu-mask: no %s", kvb_cpu_level_names[level]);
         else if (!known)
             snprintf(why, why_bytes, "%s", lack);
