@@ -127,6 +127,10 @@ typedef struct kvb_product {
     /* g->sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. After scores(). */
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
+    /* Scores, weights and sums of a group together, for `blocks` blocks; if there are several, each row sees all of them,
+     * and their cells are neighbours. False: nothing was done. NULL: scores() and sums() do all groups. */
+    bool (*group)(const kvb_flash *flash, const kvb_workspace *w, const kvb_row_group *g, uint32_t blocks);
+
     /*
      * V of one group beside K of the next. fits_beside(): can the sums of this group wait for the next one? Both must
      * have the same numbers of rows and cells. beside() computes the late sums and the scores of g in one loop.

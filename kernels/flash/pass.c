@@ -147,6 +147,8 @@ static void group_attend(pass *x, kvb_row_group *g)
 {
     const kvb_flash *f = x->flash;
     const kvb_product *product = f->product;
+    if (product->group && product->group(f, x->w, g, 1))
+        return;
     const bool later = may_beside(f, g) && kvb_group_reading(f, g, &f->k)->beside;
 
     if (!later || x->late->n_rows != g->n_rows || x->late->n_cells != g->n_cells)
@@ -254,6 +256,8 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     if (span < 2)
         return;
     group_make(x, &g, block, 0, block->n, block->any);
+    if (x->flash->product->group && x->flash->product->group(x->flash, x->w, &g, span))
+        return;
     g.run = g.ahead = turn_run(x->flash, &g);
     g.runs = BLOCK / g.run;
     g.turn = true;

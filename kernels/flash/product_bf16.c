@@ -17,10 +17,10 @@ static uint32_t bf16_cost(uint32_t rows, uint32_t cells)
     return cells * 30 + rows * kvb_padded(cells) * 6;
 }
 
-/* 16 rows of tiles take 16 cycles for 32 cells and as many channels, twice; the rest is softmax. */
+/* Measured: packing, then tiles and softmax. */
 static uint32_t amx_cost(uint32_t rows, uint32_t cells)
 {
-    return cells * 30 + (rows + 15) / 16 * 16 * kvb_padded(cells) * 2;
+    return cells * 80 + (rows + 15) / 16 * 24 * kvb_padded(cells);
 }
 
 /* ---- which rows -------------------------------------------------------------------------------------------------- */
@@ -74,7 +74,10 @@ static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 static void amx_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     bf16_arithmetic(p, a);
+    if (p->n_tok * (uint64_t)(p->n_heads / p->n_kv_heads) <= DOTS_ROWS)
+        return;
     a->cell_chain += 1 + (AMX_ADDITIONS - 1) * (p->n_cells / (BLOCK / AMX_ADDITIONS));
+    a->exp_error = AMX_WEIGHT_ERROR;
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
@@ -91,7 +94,7 @@ static size_t bf16_scratch_bytes(const kvb_problem *p)
 
 static size_t amx_scratch_bytes(const kvb_problem *p)
 {
-    return kvb_amx_scratch_bytes(p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
+    return kvb_amx_scratch_bytes(p->k_dim, p->v_dim); /* more than bf16's */
 }
 
 static const void *bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
@@ -111,56 +114,85 @@ static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
         q[c] = fabs((double)scaled[c]) < BF16_LEAST ? 0 : (double)scaled[c] * (double)*back;
 }
 
-static void bf16_scores_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block)
+static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_side *k = &f->k;
     if (g->n_rows > DOTS_ROWS) {
         kvb_lookahead next = kvb_group_lookahead(f, k, g);
-        block(k->view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next, w->scratch);
+        f->loops->bf16->block_scores(k->view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next,
+                                     w->scratch);
         return;
     }
     const kvb_stored_rows keys = kvb_side_rows(f, k, g, g->key, false);
     f->loops->bf16->dots(&keys, g->query, g->n_rows, w->scores);
 }
 
-static void bf16_sums_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block)
+/* V's rows: the first channels of K's, where V lies in them. */
+static kvb_view values_of(const kvb_flash *f)
 {
-    const kvb_problem *p = &f->args->problem;
+    kvb_view values = *f->v.view;
+    values.dim = f->args->problem.v_dim;
+    return values;
+}
+
+static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+{
+    const bool v_in_k = f->args->problem.v_in_k;
     const kvb_side *v = &f->v;
     if (g->n_rows > DOTS_ROWS) {
         kvb_lookahead next = kvb_group_lookahead(f, v, g);
-        kvb_view rows = *v->view;
-        rows.dim = p->v_dim; /* the first channels, where V lies in K's rows */
-        block(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next, w->scratch);
+        const kvb_view rows = values_of(f);
+        f->loops->bf16->block_sums(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next,
+                                   w->scratch);
         return;
     }
-    const kvb_stored_rows values = kvb_side_rows(f, v, g, p->v_in_k ? g->key : g->value, p->v_in_k);
+    const kvb_stored_rows values = kvb_side_rows(f, v, g, v_in_k ? g->key : g->value, v_in_k);
     f->loops->bf16->sums(&values, w->scores, g->n_rows, g->sums);
+}
+
+static bool amx_group(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g, uint32_t blocks)
+{
+    kvb_lookahead next[2] = {kvb_group_lookahead(f, &f->k, g), kvb_group_lookahead(f, &f->v, g)};
+    const kvb_view values = values_of(f);
+    const kvb_amx_group group = {.k = f->k.view,
+                                 .v = &values,
+                                 .kv_head = g->kv_head,
+                                 .cells = g->cell,
+                                 .n_cells = g->n_cells,
+                                 .blocks = blocks,
+                                 .n_rows = g->n_rows,
+                                 .queries = g->query,
+                                 .visible = g->visible,
+                                 .state = g->state,
+                                 .sums = g->sums,
+                                 .logits = f->logits};
+    if (g->n_rows <= DOTS_ROWS)
+        return false;
+    for (int i = 0; i < 2; i++)
+        next[i].ahead += (blocks - 1) * BLOCK;
+    f->loops->amx->attend(&group, &next[0], &next[1], w->scratch);
+    return true;
 }
 
 /* ---- the kernels ------------------------------------------------------------------------------------------------- */
 
-#define KERNEL(LOOPS, NAME, SUMMARY)                                                                                   \
-    static void LOOPS##_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                           \
-    {                                                                                                                  \
-        bf16_scores_of(f, w, g, f->loops->LOOPS->block_scores);                                                        \
-    }                                                                                                                  \
-    static void LOOPS##_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                             \
-    {                                                                                                                  \
-        bf16_sums_of(f, w, g, f->loops->LOOPS->block_sums);                                                            \
-    }                                                                                                                  \
-    const kvb_product kvb_product_##LOOPS = {                                                                          \
-        .loops = offsetof(kvb_loops, LOOPS),                                                                           \
-        .fits = bf16_fits,                                                                                             \
-        .query_bytes = bf16_query_bytes,                                                                               \
-        .scratch_bytes = LOOPS##_scratch_bytes,                                                                        \
-        .query = bf16_query,                                                                                           \
-        .decoded = bf16_decoded,                                                                                       \
-        .scores = LOOPS##_scores,                                                                                      \
-        .sums = LOOPS##_sums,                                                                                          \
-        .cost = LOOPS##_cost,                                                                                          \
-    };                                                                                                                 \
-    KVB_FLASH_ROUNDING_KERNEL(flash_##LOOPS, LOOPS, .name = NAME, .summary = SUMMARY, .arithmetic = LOOPS##_arithmetic)
+#define PRODUCT(LOOPS, ...)                                                                                            \
+    const kvb_product kvb_product_##LOOPS = {.loops = offsetof(kvb_loops, LOOPS),                                      \
+                                             .fits = bf16_fits,                                                        \
+                                             .query_bytes = bf16_query_bytes,                                          \
+                                             .scratch_bytes = LOOPS##_scratch_bytes,                                   \
+                                             .query = bf16_query,                                                      \
+                                             .decoded = bf16_decoded,                                                  \
+                                             .scores = bf16_scores,                                                    \
+                                             .sums = bf16_sums,                                                        \
+                                             .cost = LOOPS##_cost,                                                     \
+                                             __VA_ARGS__}
+PRODUCT(bf16);
+PRODUCT(amx, .group = amx_group);
 
-KERNEL(bf16, "flash-bf16", "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2");
-KERNEL(amx, "flash-amx", "the same, more than 8 query rows by AMX's tiles: rows of bf16, e4m3, e5m2");
+KVB_FLASH_ROUNDING_KERNEL(flash_bf16, bf16, .name = "flash-bf16",
+                          .summary = "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2",
+                          .arithmetic = bf16_arithmetic);
+KVB_FLASH_ROUNDING_KERNEL(flash_amx, amx, .name = "flash-amx",
+                          .summary = "the same, more than 8 query rows by AMX's tiles: rows of bf16, e4m3, e5m2",
+                          .arithmetic = amx_arithmetic);

@@ -1,156 +1,354 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any number of query rows by AMX's products of tiles of bf16. A block is packed as for the products of vectors: a dword
- * has two bf16 of one sum, and 16 dwords of 16 rows are a tile. Query rows, weights and sums are tiles where 16 of them lie
- * at equal distances; else they are copied.
+ * Any number of query rows by AMX's products of tiles of bf16. Blocks are packed as for the products of vectors: a dword
+ * has two bf16 of one sum, and 16 dwords of 16 rows are a tile. All that tiles read lies in the order in which they do.
+ *
+ * Some blocks together are a strip, 32 rows a panel, a block of a panel a unit. While tiles multiply the scores of a
+ * unit, vectors turn those of the unit before into weights. A panel's sums are read and written once a strip.
  */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__) || defined(KVB_TILES_EMULATED) /* gcc, clang 14 */
 #include "kernels/vector/bf16_pack.h"
 #include "kernels/vector/tiles.h"
 
-#define ROWS  TILE_ROWS_MAX
-#define DEPTH (TILE_BYTES / 2) /* channels or cells that an instruction adds up */
-#define LANES TILE_LANES       /* columns of a tile */
+extern __typeof__(KVB_ISA_NAME(kvb_cap)) KVB_FLOATS_NAME(kvb_cap);
+extern __typeof__(KVB_ISA_NAME(kvb_rescale)) KVB_FLOATS_NAME(kvb_rescale);
 
-/* Clears rows of pairs that were not packed: they are multiplied by 0, so they must be finite. */
-static inline void tail_clear(int32_t *tile, size_t stride, uint32_t from, uint32_t end)
+#define ROWS       TILE_ROWS_MAX
+#define DEPTH      (TILE_BYTES / 2) /* channels or cells that an instruction adds up */
+#define LANES      TILE_LANES       /* columns of a tile */
+#define VECS       (BLOCK / VL)
+#define PANEL_STEP (AMX_PANEL * TILE_BYTES) /* bytes from a tile of a panel's rows to the next channels or cells */
+#define AT_ONCE    4u                       /* rows whose weights are made side by side */
+#define MOST_OVER  8.0f                     /* exponent that a weight may reach before max is raised */
+
+typedef struct strip {
+    const kvb_amx_group *g;
+    int32_t *keys, *values; /* packed: [blocks][BLOCK / PLANE][key_rows][PLANE], [channels / PLANE][cells / 2][PLANE] */
+    uint32_t key_rows;
+    char *queries;          /* [k->dim / DEPTH][AMX_PANEL][DEPTH] bf16, of the panel at work */
+    float *scores[2];       /* [AMX_PANEL][BLOCK], of a unit and of the one before */
+    char *weights;          /* [cells / DEPTH][AMX_PANEL][DEPTH] bf16, of the panel at work */
+    float *lanes;           /* [AMX_PANEL][VL]: sums of the strip's weights by lanes */
+    uint32_t blocks, cells; /* of this strip; cells of a block */
+    uint64_t there;         /* a bit for each cell of a block */
+    uint32_t units;
+    bool whole; /* each row sees all of whole blocks */
+    float factor;
+    kvb_lookahead *next[2]; /* K and V */
+    uint32_t turn, turns;   /* of AT_ONCE rows: how many are done of all */
+} strip;
+
+static inline uint32_t up(uint32_t n, uint32_t step)
 {
-    if (from < end)
-        memset(tile + from * stride, 0, (end - from) * stride * sizeof *tile);
+    return (n + step - 1) / step;
 }
 
-/* ---- scores ----------------------------------------------------------------------------------------------------- */
-
-/* Scores of n <= AMX_PANEL rows, for the first `cells` of the block, rounded up to two tiles. */
-static void scores_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const void *const *q, uint32_t n,
-                         float *scores, char *copy)
+/* First row of a unit's panel, and how many it has. */
+static inline uint32_t panel_row(const strip *s, uint32_t unit)
 {
-    const uint32_t steps = (dim + DEPTH - 1) / DEPTH, parts = n > ROWS ? 2 : 1;
-    const size_t bytes = steps * TILE_BYTES;
-    _Alignas(64) float last[ROWS][2 * LANES];
-    tile_at a[2] = {{0}};
+    return unit / s->blocks * AMX_PANEL;
+}
+static inline uint32_t panel_rows(const strip *s, uint32_t unit)
+{
+    const uint32_t left = s->g->n_rows - panel_row(s, unit);
+    return left < AMX_PANEL ? left : AMX_PANEL;
+}
 
-    for (uint32_t i = 0; i < parts; i++)
-        a[i] = tile_find(q + i * ROWS, tile_rows_of(n, i), tile_stride(q + i * ROWS, tile_rows_of(n, i)), 64, bytes,
-                         copy + i * ROWS * bytes);
-    for (uint32_t c = 0; c < cells; c += 2 * LANES) {
-        float *to[2] = {scores + c, scores + ROWS * BLOCK + c};
-        const uint32_t whole = tile_rows_of(n, parts - 1) == ROWS, stride = whole ? BLOCK : 2 * LANES;
-        float *end = whole ? to[parts - 1] : last[0];
-        tile_zero(0);
-        tile_zero(1);
-        tile_zero(2);
-        tile_zero(3);
-        tiles_multiply(false, a, parts == 2, tile + c, BLOCK, true, LANES, steps);
-        if (parts == 2) {
-            tile_store(0, to[0], BLOCK * sizeof(float));
-            tile_store(1, to[0] + LANES, BLOCK * sizeof(float));
-            tile_store(2, end, stride * sizeof(float));
-            tile_store(3, end + LANES, stride * sizeof(float));
-        } else {
-            tile_store(0, end, stride * sizeof(float));
-            tile_store(1, end + LANES, stride * sizeof(float));
+/* ---- packed blocks ----------------------------------------------------------------------------------------------- */
+
+/* Clears rows from .. end - 1 of n planes: they are multiplied by 0, so they must be finite. */
+static inline void rows_clear(packing tile, uint32_t n, uint32_t from, uint32_t end)
+{
+    for (uint32_t i = 0; i < n && from < end; i++)
+        memset(tile.to + i * tile.plane + from * PLANE, 0, (end - from) * PLANE * sizeof *tile.to);
+}
+
+/* Packs blocks from `first` on. */
+static void strip_pack(const strip *s, uint32_t first)
+{
+    const kvb_amx_group *g = s->g;
+    const uint32_t n = s->cells;
+    packing keys = {s->keys, PLANE, s->key_rows * PLANE}, values = {s->values, PLANE, AMX_STRIP / 2 * PLANE};
+    uint32_t cells[BLOCK];
+
+    for (uint32_t b = first; b < first + s->blocks; b++) {
+        for (uint32_t i = 0; i < n; i++)
+            cells[i] = g->cells[i] + b * BLOCK;
+        block_pack(g->k, g->kv_head, cells, n, keys_of_bf16, keys_of_fp8, NULL, keys);
+        rows_clear(keys, BLOCK / PLANE, g->k->dim / 2, s->key_rows);
+        block_pack(g->v, g->kv_head, cells, n, values_of_bf16, values_of_fp8, NULL, values);
+        rows_clear(values, up(g->v->dim, PLANE), up(n, 2), up(n, DEPTH) * ROWS);
+        keys.to += BLOCK / PLANE * keys.plane;
+        values.to += BLOCK / 2 * PLANE;
+    }
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * 2^x; 0 for -infinity, NaN for NaN. The polynomial of 2^f, f being x minus the whole number below it, has the least
+ * relative error of its degree (Remez exchange: 2^-13.7): weights are rounded to bf16. See AMX_WEIGHT_ERROR.
+ */
+VEC_INLINE vf weight_of(vf x)
+{
+    const vf f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vf p = vf_set(0x1.3f96a4p-4f);
+    p = vf_fma(p, f, vf_set(0x1.cefc4cp-3f));
+    p = vf_fma(p, f, vf_set(0x1.64444cp-1f));
+    p = vf_fma(p, f, vf_set(0x1.fff632p-1f));
+    return vf_scale2(p, x);
+}
+
+/* Raises row i's max to `top`, the largest exponent of block b, rounded up. */
+static __attribute__((noinline)) void row_raise(const strip *s, uint32_t r, uint32_t i, uint32_t b, float top)
+{
+    kvb_row_state *state = s->g->state[r + i];
+    const uint32_t width = up(s->g->v->dim, 16) * 16;
+    const float old = state->max, factor = exp2f(old - ceilf(top));
+    char *weights = s->weights + i * TILE_BYTES;
+    float *lanes = s->lanes + i * VL, *sums = s->g->sums[r + i];
+
+    state->max = ceilf(top);
+    if (old == -INFINITY) /* the sums are 0, or NaN */
+        return;
+    state->sum *= (double)factor;
+    KVB_FLOATS_NAME(kvb_rescale)(sums, sums, width, factor);
+    if (b) /* of this strip */
+        vf_store(lanes, vf_load(lanes) * vf_set(factor));
+    for (uint32_t c = 0; c < b * BLOCK; c += DEPTH, weights += PANEL_STEP)
+        pairs_store(weights, vf_load_bf16(weights) * vf_set(factor),
+                    vf_load_bf16(weights + TILE_BYTES / 2) * vf_set(factor));
+}
+
+/* Rows i .. i + rows - 1 of a panel that begins at row r: scores of block b become weights. */
+VEC_INLINE void few_weigh(uint32_t rows, bool whole, const strip *s, const float *scores, uint32_t r, uint32_t i,
+                          uint32_t b)
+{
+    const vf factor = vf_set(s->factor);
+    vf x[AT_ONCE * VECS], minus_max[AT_ONCE];
+
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < rows; j++) {
+        const kvb_row_state *state = s->g->state[r + i + j];
+        const uint64_t seen = s->g->visible[r + i + j] & s->there;
+        vf top = vf_set(-INFINITY);
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < VECS; v++) {
+            vf e = vf_load(scores + (i + j) * BLOCK + v * VL) * factor;
+            if (!whole)
+                e = vf_select((uint32_t)(seen >> v * VL) & 0xffff, e, vf_set(-INFINITY));
+            top = vf_max(e, top); /* in this order: a NaN in e is ignored */
+            x[j * VECS + v] = e;
         }
-        for (uint32_t r = 0; !whole && r < tile_rows_of(n, parts - 1); r++)
-            memcpy(to[parts - 1] + r * BLOCK, last[r], sizeof last[r]);
+        if (vf_any_above(top, state->max + MOST_OVER))
+            row_raise(s, r, i + j, b, vf_largest(top));
+        minus_max[j] = vf_set(state->max > -INFINITY ? -state->max : 0); /* as in weights.c */
     }
-    for (uint32_t r = 0; r < n; r++) {
-        const float factor = *(const float *)q[r];
-        for (uint32_t i = 0; factor != 1 && i < BLOCK; i++)
-            scores[r * BLOCK + i] *= factor;
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < rows; j++) {
+        const uint64_t seen = s->g->visible[r + i + j] & s->there;
+        float *lanes = s->lanes + (i + j) * VL;
+        char *to = s->weights + BLOCK / DEPTH * b * PANEL_STEP + (i + j) * TILE_BYTES;
+        vf w[VECS];
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < VECS; v++) {
+            w[v] = weight_of(x[j * VECS + v] + minus_max[j]);
+            if (!whole)
+                w[v] = vf_select((uint32_t)(seen >> v * VL) & 0xffff, w[v], vf_set(0));
+        }
+        pairs_store(to, w[0], w[1]);
+        pairs_store(to + PANEL_STEP, w[2], w[3]);
+        vf total = (w[0] + w[1]) + (w[2] + w[3]);
+        if (b)
+            total = total + vf_load(lanes);
+        vf_store(lanes, total);
     }
 }
 
-static void amx_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n, const void *const *queries,
-                       uint32_t n_rows, float *scores, kvb_lookahead *next, void *scratch)
+static void rows_weigh(const strip *s, const float *scores, uint32_t r, uint32_t i, uint32_t rows, uint32_t b)
 {
-    char *copy = (char *)scratch + kvb_bf16_scratch_bytes(k->dim);
-    block_pack(k, h, cells, n, keys_of_bf16, keys_of_fp8, next, scratch);
-    tail_clear(scratch, BLOCK, k->dim / 2, (k->dim + DEPTH - 1) / DEPTH * ROWS);
-    tiles_open(LANES);
-    for (uint32_t r = 0; r < n_rows; r += AMX_PANEL) {
-        scores_panel(scratch, k->dim, n, queries + r, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL,
-                     scores + (size_t)r * BLOCK, copy);
-        kvb_lookahead_step(next);
+    if (rows >= AT_ONCE && s->whole)
+        few_weigh(AT_ONCE, true, s, scores, r, i, b);
+    else
+        for (uint32_t end = i + (rows < AT_ONCE ? rows : AT_ONCE); i < end; i++)
+            few_weigh(1, false, s, scores, r, i, b);
+}
+
+/* Makes the weights of AT_ONCE rows of a unit, the turn-th ones, and prefetches a part of what comes next. */
+static void turn_take(strip *s, uint32_t unit, uint32_t turn)
+{
+    const uint32_t r = panel_row(s, unit), rows = panel_rows(s, unit), i = turn * AT_ONCE;
+    rows_weigh(s, s->scores[unit % 2], r, i, rows - i, unit % s->blocks);
+    s->turn++;
+    for (int side = 0; side < 2; side++)
+        kvb_lookahead_until(s->next[side], s->turn, s->turns);
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
+
+/* Copies the query rows of a unit's panel. Rows that a tile has besides are anything finite. */
+static void queries_copy(const strip *s, uint32_t unit)
+{
+    const void *const *q = s->g->queries + panel_row(s, unit);
+    const uint32_t rows = panel_rows(s, unit), steps = up(s->g->k->dim, DEPTH);
+    for (uint32_t r = 0; r < up(rows, ROWS) * ROWS; r++) {
+        const char *from = (const char *)q[r < rows ? r : 0] + 64;
+        for (uint32_t k = 0; k < steps; k++)
+            memcpy(s->queries + k * PANEL_STEP + r * TILE_BYTES, from + k * TILE_BYTES, TILE_BYTES);
     }
-    tiles_close();
-    kvb_lookahead_until(next, 2, 2);
+}
+
+/* Query rows are encoded with a factor, which seldom is not 1. */
+static void scores_scale(const strip *s, uint32_t unit, float *scores)
+{
+    const void *const *q = s->g->queries + panel_row(s, unit);
+    for (uint32_t r = 0; r < panel_rows(s, unit); r++) {
+        const float factor = *(const float *)q[r];
+        if (factor != 1)
+            KVB_FLOATS_NAME(kvb_rescale)(scores + r * BLOCK, scores + r * BLOCK, BLOCK, factor);
+    }
+}
+
+/* Makes the scores of a unit, unless it is behind the last, and meanwhile the weights of the unit before, if there is one. */
+static void unit_attend(strip *s, uint32_t unit)
+{
+    const tile_at a[2] = {{s->queries, TILE_BYTES}, {s->queries + ROWS * TILE_BYTES, TILE_BYTES}};
+    const uint32_t turns = unit ? up(panel_rows(s, unit - 1), AT_ONCE) : 0;
+    const uint32_t steps = up(s->g->k->dim, DEPTH), of = up(s->cells, 2 * LANES) * steps;
+    uint32_t turn = 0, step = 0;
+
+    if (unit < s->units) {
+        const int32_t *tile = s->keys + (size_t)(unit % s->blocks) * BLOCK * s->key_rows;
+        const bool two = panel_rows(s, unit) > ROWS;
+        float *scores = s->scores[unit % 2];
+        for (uint32_t c = 0; c < s->cells; c += 2 * LANES) {
+            tile_zero(0);
+            tile_zero(1);
+            tile_zero(2);
+            tile_zero(3);
+            for (uint32_t k = 0; k < steps; k++, tile += ROWS * PLANE) {
+                tiles_multiply(false, a, k * PANEL_STEP, two, tile, PLANE * sizeof *tile, true);
+                for (step++; turn * of < turns * step; turn++)
+                    turn_take(s, unit - 1, turn);
+            }
+            tile_store(0, scores + c, BLOCK * sizeof *scores);
+            tile_store(1, scores + c + LANES, BLOCK * sizeof *scores);
+            tile_store(2, scores + ROWS * BLOCK + c, BLOCK * sizeof *scores);
+            tile_store(3, scores + ROWS * BLOCK + c + LANES, BLOCK * sizeof *scores);
+        }
+        scores_scale(s, unit, scores);
+        if (s->g->logits.softcap > 0)
+            KVB_FLOATS_NAME(kvb_cap)(s->g->logits.scale, scores, BLOCK, panel_rows(s, unit));
+    }
+    for (; turn < turns; turn++)
+        turn_take(s, unit - 1, turn);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
 
-/* Channels c .. c + 31 of the sums of a panel, or 16 of them. strides: tile_stride() of its tiles. */
-static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *tile, uint32_t width, uint32_t steps,
-                                bool two, uint32_t c, float *const *sums, const size_t strides[2])
+/* Adds the strip to channels c .. c + 31 of a panel's sums, or to 16 of them. strides: from row to row of both tiles, 0: to
+ * be copied. */
+static void channels_sum(const strip *s, uint32_t rows, uint32_t c, float *const *sums, const size_t strides[2])
 {
+    const tile_at a[2] = {{s->weights, TILE_BYTES}, {s->weights + ROWS * TILE_BYTES, TILE_BYTES}};
+    const int32_t *tile = s->values + (size_t)c * AMX_STRIP / 2;
+    const bool two = s->g->v->dim - c > LANES, both = rows > ROWS;
     const size_t bytes = two ? 2 * TILE_BYTES : TILE_BYTES;
     _Alignas(64) float copy[AMX_PANEL][2 * LANES];
-    const uint32_t parts = n > ROWS ? 2 : 1;
     tile_at to[2] = {{0}};
 
-    for (uint32_t i = 0; i < parts; i++)
-        to[i] = tile_find((const void *const *)(sums + i * ROWS), tile_rows_of(n, i), strides[i], c * sizeof(float),
+    for (uint32_t i = 0; i * ROWS < rows; i++)
+        to[i] = tile_find((const void *const *)(sums + i * ROWS), tile_rows_of(rows, i), strides[i], c * sizeof(float),
                           bytes, copy[i * ROWS]);
     tile_load(0, to[0].at, to[0].stride);
     if (two)
         tile_load(1, to[0].at + TILE_BYTES, to[0].stride);
-    if (parts == 2)
+    if (both)
         tile_load(2, to[1].at, to[1].stride);
-    if (two && parts == 2)
+    if (two && both)
         tile_load(3, to[1].at + TILE_BYTES, to[1].stride);
-    tiles_multiply(false, a, parts == 2, tile + c, width, two, LANES, steps);
+    for (uint32_t k = 0; k < up(s->cells * s->blocks, DEPTH); k++, tile += ROWS * PLANE)
+        tiles_multiply(false, a, k * PANEL_STEP, both, tile, PLANE * sizeof *tile, two);
     tile_store(0, to[0].at, to[0].stride);
     if (two)
         tile_store(1, to[0].at + TILE_BYTES, to[0].stride);
-    if (parts == 2)
+    if (both)
         tile_store(2, to[1].at, to[1].stride);
-    if (two && parts == 2)
+    if (two && both)
         tile_store(3, to[1].at + TILE_BYTES, to[1].stride);
-    for (uint32_t i = 0; i < parts; i++)
-        for (uint32_t r = 0; !strides[i] && r < tile_rows_of(n, i); r++)
+    for (uint32_t i = 0; i * ROWS < rows; i++)
+        for (uint32_t r = 0; !strides[i] && r < tile_rows_of(rows, i); r++)
             memcpy(sums[i * ROWS + r] + c, to[i].at + r * bytes, bytes);
 }
 
-static void sums_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const float *weights, uint32_t n,
-                       float *const *sums)
+/* Adds the strip to the sums of the unit's panel. */
+static void panel_sum(const strip *s, uint32_t unit)
 {
-    _Alignas(64) uint16_t rounded[AMX_PANEL][BLOCK];
-    const tile_at a[2] = {{(char *)rounded[0], sizeof rounded[0]}, {(char *)rounded[ROWS], sizeof rounded[0]}};
-    const uint32_t steps = (cells + DEPTH - 1) / DEPTH, width = kvb_bf16_width(dim);
+    const uint32_t r = panel_row(s, unit), rows = panel_rows(s, unit);
+    float *const *sums = s->g->sums + r;
     size_t strides[2] = {0};
 
-    for (uint32_t i = 0; i * ROWS < n; i++)
-        strides[i] = tile_stride((const void *const *)(sums + i * ROWS), tile_rows_of(n, i));
-    for (uint32_t r = 0; r < n; r++) {
-        _Alignas(64) float row[BLOCK];
-        const float *from = weights + r * BLOCK;
-        if (cells % DEPTH) { /* behind the cells lies what scores() wrote */
-            memset(row, 0, sizeof row);
-            from = memcpy(row, from, cells * sizeof *row);
-        }
-        for (uint32_t i = 0; i < steps * DEPTH; i += 2 * VL)
-            pairs_store(rounded[r] + i, vf_load(from + i), vf_load(from + i + VL));
-    }
-    memset(rounded[n], 0, (AMX_PANEL - n) * sizeof *rounded);
-    for (uint32_t c = 0; c < dim; c += 2 * LANES)
-        channels_sum(a, n, tile, width, steps, dim - c > LANES, c, sums, strides);
+    for (uint32_t i = 0; i < rows; i++)
+        s->g->state[r + i]->sum += (double)vf_total(vf_load(s->lanes + i * VL));
+    for (uint32_t i = 0; i * ROWS < rows; i++)
+        strides[i] = tile_stride((const void *const *)(sums + i * ROWS), tile_rows_of(rows, i));
+    for (uint32_t c = 0; c < s->g->v->dim; c += PLANE)
+        channels_sum(s, rows, c, sums, strides);
 }
 
-static void amx_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
-                     uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+static void strip_attend(strip *s)
 {
-    block_pack(v, h, cells, n, values_of_bf16, values_of_fp8, next, scratch);
-    tail_clear(scratch, kvb_bf16_width(v->dim), (n + 1) / 2, (n + DEPTH - 1) / DEPTH * ROWS);
+    s->units = up(s->g->n_rows, AMX_PANEL) * s->blocks;
+    s->turn = 0;
+    s->turns = up(s->g->n_rows, AT_ONCE) * s->blocks;
+    for (uint32_t unit = 0; unit <= s->units; unit++) {
+        const bool first = unit % s->blocks == 0; /* of a panel, so that the weights of the one before are complete */
+        if (first && unit < s->units)
+            queries_copy(s, unit);
+        unit_attend(s, unit);
+        if (first && unit)
+            panel_sum(s, unit - 1);
+    }
+}
+
+static strip strip_at(const kvb_amx_group *g, void *scratch)
+{
+    strip s = {.g = g, .keys = scratch, .key_rows = up(g->k->dim, DEPTH) * ROWS};
+    s.values = s.keys + (size_t)AMX_STRIP * s.key_rows;
+    s.queries = (char *)(s.values + (size_t)AMX_STRIP / 2 * kvb_bf16_width(g->v->dim));
+    s.scores[0] = (float *)(void *)(s.queries + up(g->k->dim, DEPTH) * PANEL_STEP);
+    s.scores[1] = s.scores[0] + AMX_PANEL * BLOCK;
+    s.weights = (char *)(s.scores[1] + AMX_PANEL * BLOCK);
+    s.lanes = (float *)(void *)(s.weights + AMX_STRIP / DEPTH * PANEL_STEP);
+    s.cells = g->n_cells;
+    s.there = UINT64_MAX >> (BLOCK - g->n_cells);
+    s.factor = g->logits.softcap > 0 ? g->logits.softcap : g->logits.scale;
+    s.whole = g->n_cells == BLOCK;
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        s.whole &= g->visible[r] == UINT64_MAX;
+    return s;
+}
+
+static void amx_attend(const kvb_amx_group *g, kvb_lookahead *k_next, kvb_lookahead *v_next, void *scratch)
+{
+    strip s = strip_at(g, scratch);
     tiles_open(LANES);
-    for (uint32_t r = 0; r < n_rows; r += AMX_PANEL) {
-        sums_panel(scratch, v->dim, n, weights + (size_t)r * BLOCK, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL,
-                   sums + r);
-        kvb_lookahead_step(next);
+    for (uint32_t first = 0; first < g->blocks; first += s.blocks) {
+        const uint32_t left = g->blocks - first, most = AMX_STRIP / BLOCK, after = left > most ? left - most : 0;
+        const uint32_t cell = g->cells[0] + (first + most) * BLOCK;
+        kvb_lookahead k = {g->k, &cell, g->kv_head, 1, 0, (after < most ? after : most) * BLOCK, true, 0}, v = k;
+        v.view = g->v;
+        s.blocks = left < most ? left : most;
+        s.next[0] = after ? &k : k_next;
+        s.next[1] = after ? &v : v_next;
+        strip_pack(&s, first);
+        strip_attend(&s);
     }
     tiles_close();
-    kvb_lookahead_until(next, 2, 2);
 }
 
 extern const kvb_amx_loops KVB_ISA_NAME(kvb_tiles);
-const kvb_amx_loops KVB_ISA_NAME(kvb_tiles) = {.block_scores = amx_scores, .block_sums = amx_sums};
+const kvb_amx_loops KVB_ISA_NAME(kvb_tiles) = {.attend = amx_attend};
 #endif

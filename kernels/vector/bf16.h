@@ -11,7 +11,7 @@
  *   pairs_store(to, a, b)             2 VL floats, rounded to bf16
  *   pairs_dot(c, tile, row)           c plus the products of pairs; pairs_dot_at() with the row in memory
  *   query_within(x, most)             finite lanes kept within `most`
- *   keys_pack(fp8, table, dim, rows, n, i, to)  SOME rows of keys from i on into a tile, as far as there are any
+ *   keys_pack(fp8, table, dim, rows, n, i, tile)  SOME rows of keys from i on, as far as there are any
  */
 #ifndef KVB_VECTOR_BF16_H
 #define KVB_VECTOR_BF16_H
@@ -30,6 +30,18 @@ kvb_sums_fn KVB_ISA_NAME(kvb_bf16_sums);
 #include <math.h>
 
 #define SOME 16u /* cells that are packed at a time */
+
+/* Where a packed block lies: rows of dwords, PLANE columns of all rows together, then the next. */
+#define PLANE 32u
+typedef struct packing {
+    int32_t *to;
+    size_t row, plane; /* dwords from a row to the next; from PLANE columns to the next */
+} packing;
+VEC_INLINE int32_t *packing_at(packing tile, uint32_t column)
+{
+    return tile.to + column / PLANE * tile.plane + column % PLANE;
+}
+
 #if defined(__AVX512BF16__)
 #include "kernels/vector/bf16_avx512.h"
 #else

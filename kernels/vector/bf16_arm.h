@@ -65,7 +65,7 @@ VEC_INLINE vf query_within(vf x, float most)
 }
 
 VEC_INLINE void keys_pack(bool fp8, fp8_table wide, uint32_t dim, const uint8_t *const *rows, uint32_t n,
-                          uint32_t first, int32_t *to)
+                          uint32_t first, packing tile)
 {
     for (uint32_t i = first; i < n && i < first + SOME; i += VL)
         for (uint32_t c = 0; c < dim; c += 2 * VL) {
@@ -77,7 +77,7 @@ VEC_INLINE void keys_pack(bool fp8, fp8_table wide, uint32_t dim, const uint8_t 
             }
             vf_transpose(v);
             for (uint32_t j = 0; j < VL; j++)
-                vf_store((float *)(void *)(to + (c / 2 + j) * BLOCK + i), v[j]);
+                vf_store((float *)(void *)(packing_at(tile, i) + (c / 2 + j) * tile.row), v[j]);
         }
 }
 

@@ -81,7 +81,7 @@ VEC_INLINE vf query_within(vf x, float most)
 }
 
 VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
-                          int32_t *to)
+                          packing tile)
 {
     _Alignas(64) uint8_t copy[SOME][2 * 64];
     const uint8_t *row[SOME];
@@ -90,7 +90,7 @@ VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t
         return;
     for (uint32_t j = 0; j < SOME; j++)
         row[j] = rows[i + j < n ? i + j : i];
-    to += i;
+    int32_t *to = packing_at(tile, i);
     for (uint32_t c = 0; c < dim; c += 64) {
         const uint32_t bytes = 2 * (dim - c < 64 ? dim - c : 64);
         const uint8_t *at[SOME];
@@ -105,7 +105,7 @@ VEC_INLINE void keys_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t
         for (uint32_t byte = 0; byte < bytes; byte += 16) {
             dwords_transpose(at, byte, x);
             for (uint32_t d = 0; d < 4; d++)
-                _mm512_store_si512(to + ((2 * c + byte) / 4 + d) * BLOCK, x[d]);
+                _mm512_store_si512(to + ((2 * c + byte) / 4 + d) * tile.row, x[d]);
         }
     }
 }

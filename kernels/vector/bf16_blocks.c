@@ -121,7 +121,7 @@ static const struct panel {
 static void block_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n, const void *const *queries,
                          uint32_t n_rows, float *scores, kvb_lookahead *next, void *scratch)
 {
-    block_pack(k, h, cells, n, keys_of_bf16, keys_of_fp8, next, scratch);
+    block_pack(k, h, cells, n, keys_of_bf16, keys_of_fp8, next, (packing){scratch, BLOCK, PLANE});
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
         panels[take - 1].scores(scratch, k->dim, queries + r, scores + (size_t)r * BLOCK);
@@ -133,7 +133,7 @@ static void block_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, u
 static void block_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
                        uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
-    block_pack(v, h, cells, n, values_of_bf16, values_of_fp8, next, scratch);
+    block_pack(v, h, cells, n, values_of_bf16, values_of_fp8, next, (packing){scratch, kvb_bf16_width(v->dim), PLANE});
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
         panels[take - 1].sums(scratch, v->dim, n, weights + (size_t)r * BLOCK, sums + r);

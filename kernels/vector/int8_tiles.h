@@ -28,7 +28,9 @@ VEC_INLINE void panel_multiply(const tile_at a[2], uint32_t n, const int32_t *b,
     tile_zero(1);
     tile_zero(2);
     tile_zero(3);
-    tiles_multiply(true, a, n > TILE_ROWS_MAX, b, stride, two_columns, depth, steps);
+    for (uint32_t k = 0; k < steps; k++)
+        tiles_multiply(true, a, k * depth * TILE_CODES, n > TILE_ROWS_MAX, b + k * depth * stride, stride * sizeof *b,
+                       two_columns);
     tile_store(0, to->of[0], bytes);
     if (two_columns)
         tile_store(1, to->of[0] + TILE_LANES, bytes);

@@ -214,12 +214,12 @@ static inline uint32_t tile_rows_of(uint32_t n, uint32_t i)
 }
 
 /*
- * Adds to tiles 0 to 3 (two by two) the products of one or two tiles of rows with one or two tiles of columns of a packed
- * block [steps * depth][stride] dwords. bytes: of bytes; else of bf16.
+ * Adds to tiles 0 to 3 (two by two) the products of one or two tiles of rows, from byte `from` on, with one or two tiles
+ * of columns side by side at b, whose rows are `stride` bytes apart. bytes: of bytes; else of bf16.
  */
-static inline __attribute__((always_inline)) void tiles_multiply(bool bytes, const tile_at a[2], bool two_rows,
-                                                                 const int32_t *b, size_t stride, bool two_columns,
-                                                                 uint32_t depth, uint32_t steps)
+static inline __attribute__((always_inline)) void tiles_multiply(bool bytes, const tile_at a[2], size_t from,
+                                                                 bool two_rows, const int32_t *b, size_t stride,
+                                                                 bool two_columns)
 {
 #define TILE_DOT(C, A, B)                                                                                              \
     do {                                                                                                               \
@@ -228,21 +228,19 @@ static inline __attribute__((always_inline)) void tiles_multiply(bool bytes, con
         else                                                                                                           \
             tile_dot_bf16(C, A, B);                                                                                    \
     } while (0)
-    for (size_t k = 0; k < steps; k++, b += depth * stride) {
-        tile_load(4, a[0].at + k * depth * 4, a[0].stride);
-        tile_load(6, b, stride * sizeof *b);
-        TILE_DOT(0, 4, 6);
-        if (two_columns) {
-            tile_load(7, b + TILE_LANES, stride * sizeof *b);
-            TILE_DOT(1, 4, 7);
-        }
-        if (!two_rows)
-            continue;
-        tile_load(5, a[1].at + k * depth * 4, a[1].stride);
-        TILE_DOT(2, 5, 6);
-        if (two_columns)
-            TILE_DOT(3, 5, 7);
+    tile_load(4, a[0].at + from, a[0].stride);
+    tile_load(6, b, stride);
+    TILE_DOT(0, 4, 6);
+    if (two_columns) {
+        tile_load(7, b + TILE_LANES, stride);
+        TILE_DOT(1, 4, 7);
     }
+    if (!two_rows)
+        return;
+    tile_load(5, a[1].at + from, a[1].stride);
+    TILE_DOT(2, 5, 6);
+    if (two_columns)
+        TILE_DOT(3, 5, 7);
 #undef TILE_DOT
 }
 

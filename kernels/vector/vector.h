@@ -161,6 +161,9 @@ void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint3
 #define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
 #define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found the same way */
 
+/* scores[r * BLOCK + i] becomes tanh(scale * itself), i < n rounded up to 16. */
+void KVB_ISA_NAME(kvb_cap)(float scale, float *scores, uint32_t n, uint32_t n_rows);
+
 /* to[c] = from[c] * factor for c < dim, a multiple of 16. `to` may be `from`. */
 void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float factor);
 
@@ -354,15 +357,10 @@ static inline size_t kvb_bf16_query_bytes(uint32_t dim)
     return 64 + (size_t)kvb_bf16_width(dim) * 2;
 }
 
-/* Scratch of the block products, for rows of at most dim channels: the packed block; for AMX also a panel's rows. */
-#define AMX_PANEL 32u
+/* Scratch of the block products, for rows of at most dim channels: the packed block. */
 static inline size_t kvb_bf16_scratch_bytes(uint32_t dim)
 {
     return (size_t)kvb_bf16_width(dim) * BLOCK / 2 * sizeof(int32_t);
-}
-static inline size_t kvb_amx_scratch_bytes(uint32_t dim)
-{
-    return kvb_bf16_scratch_bytes(dim) + (size_t)kvb_bf16_width(dim) * AMX_PANEL * 2;
 }
 
 /* dots() and sums() take few query rows, block products any number. Both take the same encoded query rows. */
@@ -375,16 +373,40 @@ typedef struct kvb_bf16_loops {
 } kvb_bf16_loops;
 
 /*
- * The same block products by AMX: amx_blocks.c. An instruction makes 16 x 16 sums of 16 pairs. For each it adds up the
+ * Scores, weights and sums by AMX: amx_blocks.c. An instruction makes 16 x 16 sums of 16 pairs. For each it adds up the
  * even and the odd elements in a chain each, from 0 on, then these two sums, then the result to the accumulator. So the
- * chain of a score is 17 + dim / 32, rounded up; that of a sum is 17, plus up to AMX_ADDITIONS to the earlier sums.
- * Numbers below BF16_LEAST are 0 here, too.
+ * chain of a score is 17 + dim / 32, rounded up; that of a sum is 17, plus up to AMX_ADDITIONS for each block.
+ * Numbers below BF16_LEAST are 0 here, too. The relative error of the exponential is AMX_WEIGHT_ERROR.
  */
-#define AMX_ADDITIONS (BLOCK / 32)
+#define AMX_ADDITIONS    (BLOCK / 32)
+#define AMX_WEIGHT_ERROR 0x1p-13
+
+#define AMX_PANEL 32u         /* rows, and */
+#define AMX_STRIP (4 * BLOCK) /* cells that tiles multiply together */
+typedef struct kvb_amx_group {
+    const kvb_view *k, *v; /* v->dim: channels of V, also where it lies in K's rows */
+    uint32_t kv_head;
+    const uint32_t *cells; /* [n_cells] of the first block */
+    uint32_t n_cells,
+        blocks; /* cell i of block b is cells[i] + b * BLOCK. Several blocks: n_cells is BLOCK, all is seen */
+    uint32_t n_rows;
+    const void *const *queries;  /* [n_rows] from kvb_bf16_loops.query() */
+    const uint64_t *visible;     /* [n_rows] bit i: the row sees cell i, i < n_cells */
+    kvb_row_state *const *state; /* [n_rows] */
+    float *const *sums;          /* [n_rows][v->dim rounded up to 16] */
+    kvb_logits logits;
+} kvb_amx_group;
+
+/* k_next, v_next: what follows the last block, to be prefetched; NULL: nothing. scratch: kvb_amx_scratch_bytes(), 64-byte
+ * aligned. */
 typedef struct kvb_amx_loops {
-    kvb_block_scores_fn *block_scores;
-    kvb_block_sums_fn *block_sums;
+    void (*attend)(const kvb_amx_group *group, kvb_lookahead *k_next, kvb_lookahead *v_next, void *scratch);
 } kvb_amx_loops;
+static inline size_t kvb_amx_scratch_bytes(uint32_t k_dim, uint32_t v_dim)
+{
+    const size_t k = kvb_bf16_width(k_dim), v = kvb_bf16_width(v_dim);
+    return AMX_STRIP * (k + v) * 2 + AMX_PANEL * ((2 * BLOCK + 16) * sizeof(float) + AMX_STRIP * 2 + k * 2);
+}
 
 /* ---- f16: f16_in_place.c (AVX-512 FP16) -------------------------------------------------------------------------- */
 

@@ -66,7 +66,7 @@ VEC_INLINE void few_cap(uint32_t vecs, vf scale, float *scores)
 }
 
 /* Logits seldom come near the cap, so that few vectors have one far from 0. */
-static void scores_cap(float scale, float *scores, uint32_t n, uint32_t n_rows)
+void KVB_ISA_NAME(kvb_cap)(float scale, float *scores, uint32_t n, uint32_t n_rows)
 {
     const vf by = vf_set(scale);
     for (uint32_t r = 0; r < n_rows; r++, scores += BLOCK)
@@ -151,7 +151,7 @@ void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint3
         all &= visible[r];
     float factor = logits.scale;
     if (logits.softcap > 0) {
-        scores_cap(logits.scale, scores, n, n_rows);
+        KVB_ISA_NAME(kvb_cap)(logits.scale, scores, n, n_rows);
         factor = logits.softcap;
     }
 #define ROWS(WHOLE, N) rows_weigh(factor, WHOLE, N, scores, there, n_rows, visible, state, earlier)

@@ -32,8 +32,7 @@ static void floats_free(float **rows, uint32_t n)
 
 /* Loops over floats, bf16 or f16 of one level. block_*: the same products over a packed block; NULL: none. */
 typedef struct products {
-    enum { FLOATS, OF_BF16, OF_F16, OF_TILES, KINDS } kind; /* tiles: OF_BF16 with `tiles` */
-    bool tiles;
+    enum { FLOATS, OF_BF16, OF_F16, KINDS } kind;
     kvb_cpu_level level;
     kvb_query_fn *query; /* encodes q; NULL: q is multiplied as f32 */
     kvb_dots_fn *dots;
@@ -51,7 +50,6 @@ static const struct {
     [FLOATS] = {"floats", 0x1p-24, offsetof(kvb_loops, vector), 0x1f, FP8_DIM},
     [OF_BF16] = {"bf16", 0x1p-24, offsetof(kvb_loops, bf16), 0x1c, 16},
     [OF_F16] = {"f16", 0x1p-11, offsetof(kvb_loops, f16), 0x0a, 64},
-    [OF_TILES] = {.part = offsetof(kvb_loops, amx)},
 };
 
 /* The next loops to try. *at starts as 0. */
@@ -67,17 +65,10 @@ static bool products_next(uint32_t *at, products *p)
             p->dots = loops->vector->dots;
             p->sums = loops->vector->sums;
         } else if (p->kind == OF_F16) {
-            *p = (products){OF_F16, false, level, loops->f16->query, loops->f16->dots, loops->f16->sums, NULL, NULL};
+            *p = (products){OF_F16, level, loops->f16->query, loops->f16->dots, loops->f16->sums, NULL, NULL};
         } else {
-            const kvb_amx_loops *amx = p->kind == OF_TILES ? loops->amx : NULL;
-            *p = (products){OF_BF16,
-                            amx != NULL,
-                            level,
-                            loops->bf16->query,
-                            loops->bf16->dots,
-                            loops->bf16->sums,
-                            amx ? amx->block_scores : loops->bf16->block_scores,
-                            amx ? amx->block_sums : loops->bf16->block_sums};
+            const kvb_bf16_loops *of = loops->bf16;
+            *p = (products){OF_BF16, level, of->query, of->dots, of->sums, of->block_scores, of->block_sums};
         }
         return true;
     }
@@ -150,7 +141,7 @@ static void rig_draw(rig *g, const products *p, kvb_elem elem, uint32_t dim, uin
     const size_t q_bytes = p->kind == OF_F16 ? kvb_f16_query_bytes(dim) : kvb_bf16_query_bytes(dim);
     *g = (rig){.p = p, .rows = rows};
     rows_draw(g, elem, dim, n, (n + rows) % 3 ? 1 : (n + rows) % 2 ? 0x1p-9f : 0x1p-18f, rng);
-    g->scratch = exact_alloc(p->tiles ? kvb_amx_scratch_bytes(dim) : kvb_bf16_scratch_bytes(dim), 0xff);
+    g->scratch = exact_alloc(kvb_bf16_scratch_bytes(dim), 0xff);
     /* weights behind the last cell: anything; 0 unless products are of floats */
     g->weights = exact_alloc(rows * BLOCK * sizeof *g->weights, p->kind == FLOATS ? 0xff : 0);
     g->scores = exact_alloc(rows * BLOCK * sizeof *g->scores, 0xff);
@@ -234,10 +225,9 @@ static double chain_error(double m, double u)
 static void near_check(const rig *g, float got, double want, double bound, uint32_t r, uint32_t i)
 {
     if (isfinite(want) ? !(fabs((double)got - want) <= bound) : isnan(want) ? !isnan(got) : (double)got != want)
-        fail_msg("%s, %s%s%s, elem %d, dim %u, %u cells, %u rows: [%u][%u] = %.9g, want %.9g within %.3g",
+        fail_msg("%s, %s%s, elem %d, dim %u, %u cells, %u rows: [%u][%u] = %.9g, want %.9g within %.3g",
                  kvb_cpu_level_names[g->p->level], kinds[g->p->kind].name, g->blocks ? " of blocks" : "",
-                 g->p->tiles ? " by tiles" : "", (int)g->format.elem, g->dim, g->n, g->rows, r, i, (double)got, want,
-                 bound);
+                 (int)g->format.elem, g->dim, g->n, g->rows, r, i, (double)got, want, bound);
 }
 
 static void dots_check(rig *g)
