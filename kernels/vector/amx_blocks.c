@@ -3,8 +3,7 @@
  * Any number of query rows by AMX's products of tiles of bf16. Blocks are packed as for the products of vectors: a dword
  * has two bf16 of one sum, and 16 dwords of 16 rows are a tile. All that tiles read lies in the order in which they do.
  *
- * Some blocks together are a strip, 32 rows a panel, a block of a panel a unit. While tiles multiply the scores of a
- * unit, vectors turn those of the unit before into weights. A panel's sums are read and written once a strip.
+ * Some blocks together are a strip, 32 rows a panel. A panel's sums are read and written once a strip.
  */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__) || defined(KVB_TILES_EMULATED) /* gcc, clang 14 */
 #include "kernels/vector/bf16_pack.h"
@@ -23,35 +22,25 @@ extern __typeof__(KVB_ISA_NAME(kvb_rescale)) KVB_FLOATS_NAME(kvb_rescale);
 
 typedef struct strip {
     const kvb_amx_group *g;
+    uint32_t first, blocks; /* first block of the strip; how many it has */
     int32_t *keys, *values; /* packed: [blocks][BLOCK / PLANE][key_rows][PLANE], [channels / PLANE][cells / 2][PLANE] */
     uint32_t key_rows;
     char *queries;          /* [k->dim / DEPTH][AMX_PANEL][DEPTH] bf16, of the panel at work */
-    float *scores[2];       /* [AMX_PANEL][BLOCK], of a unit and of the one before */
-    char *weights;          /* [cells / DEPTH][AMX_PANEL][DEPTH] bf16, of the panel at work */
+    float *scores;          /* [AMX_PANEL][BLOCK], of one block */
+    char *weights;          /* [cells / DEPTH][AMX_PANEL][DEPTH] bf16 */
     float *lanes;           /* [AMX_PANEL][VL]: sums of the strip's weights by lanes */
-    uint32_t blocks, cells; /* of this strip; cells of a block */
-    uint64_t there;         /* a bit for each cell of a block */
-    uint32_t units;
-    bool whole; /* each row sees all of whole blocks */
-    float factor;
-    kvb_lookahead *next[2]; /* K and V */
-    uint32_t turn, turns;   /* of AT_ONCE rows: how many are done of all */
+    uint32_t cells;         /* of a block */
+    uint64_t there;         /* a bit for each of them */
+    bool whole;             /* each row sees all of whole blocks */
+    bool scaled;            /* a query row was encoded with a factor that is not 1 */
+    float factor;           /* on scores, or on their tanh */
+    kvb_lookahead *next[2]; /* K and V of what follows */
+    uint32_t step, steps;   /* of tiles: how many are done of all */
 } strip;
 
 static inline uint32_t up(uint32_t n, uint32_t step)
 {
     return (n + step - 1) / step;
-}
-
-/* First row of a unit's panel, and how many it has. */
-static inline uint32_t panel_row(const strip *s, uint32_t unit)
-{
-    return unit / s->blocks * AMX_PANEL;
-}
-static inline uint32_t panel_rows(const strip *s, uint32_t unit)
-{
-    const uint32_t left = s->g->n_rows - panel_row(s, unit);
-    return left < AMX_PANEL ? left : AMX_PANEL;
 }
 
 /* ---- packed blocks ----------------------------------------------------------------------------------------------- */
@@ -63,15 +52,14 @@ static inline void rows_clear(packing tile, uint32_t n, uint32_t from, uint32_t 
         memset(tile.to + i * tile.plane + from * PLANE, 0, (end - from) * PLANE * sizeof *tile.to);
 }
 
-/* Packs blocks from `first` on. */
-static void strip_pack(const strip *s, uint32_t first)
+static void strip_pack(const strip *s)
 {
     const kvb_amx_group *g = s->g;
     const uint32_t n = s->cells;
     packing keys = {s->keys, PLANE, s->key_rows * PLANE}, values = {s->values, PLANE, AMX_STRIP / 2 * PLANE};
     uint32_t cells[BLOCK];
 
-    for (uint32_t b = first; b < first + s->blocks; b++) {
+    for (uint32_t b = s->first; b < s->first + s->blocks; b++) {
         for (uint32_t i = 0; i < n; i++)
             cells[i] = g->cells[i] + b * BLOCK;
         block_pack(g->k, g->kv_head, cells, n, keys_of_bf16, keys_of_fp8, NULL, keys);
@@ -81,6 +69,14 @@ static void strip_pack(const strip *s, uint32_t first)
         keys.to += BLOCK / PLANE * keys.plane;
         values.to += BLOCK / 2 * PLANE;
     }
+}
+
+/* A step of tiles is done: prefetches a share of what follows. */
+static inline void step_taken(strip *s)
+{
+    s->step++;
+    for (int side = 0; side < 2; side++)
+        kvb_lookahead_until(s->next[side], s->step, s->steps);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -121,8 +117,7 @@ static __attribute__((noinline)) void row_raise(const strip *s, uint32_t r, uint
 }
 
 /* Rows i .. i + rows - 1 of a panel that begins at row r: scores of block b become weights. */
-VEC_INLINE void few_weigh(uint32_t rows, bool whole, const strip *s, const float *scores, uint32_t r, uint32_t i,
-                          uint32_t b)
+VEC_INLINE void few_weigh(uint32_t rows, bool whole, const strip *s, uint32_t r, uint32_t i, uint32_t b)
 {
     const vf factor = vf_set(s->factor);
     vf x[AT_ONCE * VECS], minus_max[AT_ONCE];
@@ -134,7 +129,7 @@ VEC_INLINE void few_weigh(uint32_t rows, bool whole, const strip *s, const float
         vf top = vf_set(-INFINITY);
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < VECS; v++) {
-            vf e = vf_load(scores + (i + j) * BLOCK + v * VL) * factor;
+            vf e = vf_load(s->scores + (i + j) * BLOCK + v * VL) * factor;
             if (!whole)
                 e = vf_select((uint32_t)(seen >> v * VL) & 0xffff, e, vf_set(-INFINITY));
             top = vf_max(e, top); /* in this order: a NaN in e is ignored */
@@ -165,90 +160,59 @@ VEC_INLINE void few_weigh(uint32_t rows, bool whole, const strip *s, const float
     }
 }
 
-static void rows_weigh(const strip *s, const float *scores, uint32_t r, uint32_t i, uint32_t rows, uint32_t b)
+static void panel_weigh(const strip *s, uint32_t r, uint32_t rows, uint32_t b)
 {
-    if (rows >= AT_ONCE && s->whole)
-        few_weigh(AT_ONCE, true, s, scores, r, i, b);
-    else
-        for (uint32_t end = i + (rows < AT_ONCE ? rows : AT_ONCE); i < end; i++)
-            few_weigh(1, false, s, scores, r, i, b);
-}
-
-/* Makes the weights of AT_ONCE rows of a unit, the turn-th ones, and prefetches a part of what comes next. */
-static void turn_take(strip *s, uint32_t unit, uint32_t turn)
-{
-    const uint32_t r = panel_row(s, unit), rows = panel_rows(s, unit), i = turn * AT_ONCE;
-    rows_weigh(s, s->scores[unit % 2], r, i, rows - i, unit % s->blocks);
-    s->turn++;
-    for (int side = 0; side < 2; side++)
-        kvb_lookahead_until(s->next[side], s->turn, s->turns);
+    uint32_t i = 0;
+    for (; s->whole && i + AT_ONCE <= rows; i += AT_ONCE)
+        few_weigh(AT_ONCE, true, s, r, i, b);
+    for (; i < rows; i++)
+        few_weigh(1, false, s, r, i, b);
 }
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* Copies the query rows of a unit's panel. Rows that a tile has besides are anything finite. */
-static void queries_copy(const strip *s, uint32_t unit)
+/* Copies query rows of a panel that begins at row r. Rows that a tile has besides are anything finite. */
+static void queries_copy(const strip *s, uint32_t r, uint32_t rows)
 {
-    const void *const *q = s->g->queries + panel_row(s, unit);
-    const uint32_t rows = panel_rows(s, unit), steps = up(s->g->k->dim, DEPTH);
-    for (uint32_t r = 0; r < up(rows, ROWS) * ROWS; r++) {
-        const char *from = (const char *)q[r < rows ? r : 0] + 64;
+    const uint32_t steps = up(s->g->k->dim, DEPTH);
+    for (uint32_t i = 0; i < up(rows, ROWS) * ROWS; i++) {
+        const char *from = (const char *)s->g->queries[r + (i < rows ? i : 0)] + 64;
         for (uint32_t k = 0; k < steps; k++)
-            memcpy(s->queries + k * PANEL_STEP + r * TILE_BYTES, from + k * TILE_BYTES, TILE_BYTES);
+            memcpy(s->queries + k * PANEL_STEP + i * TILE_BYTES, from + k * TILE_BYTES, TILE_BYTES);
     }
 }
 
-/* Query rows are encoded with a factor, which seldom is not 1. */
-static void scores_scale(const strip *s, uint32_t unit, float *scores)
-{
-    const void *const *q = s->g->queries + panel_row(s, unit);
-    for (uint32_t r = 0; r < panel_rows(s, unit); r++) {
-        const float factor = *(const float *)q[r];
-        if (factor != 1)
-            KVB_FLOATS_NAME(kvb_rescale)(scores + r * BLOCK, scores + r * BLOCK, BLOCK, factor);
-    }
-}
-
-/* Makes the scores of a unit, unless it is behind the last, and meanwhile the weights of the unit before, if there is one. */
-static void unit_attend(strip *s, uint32_t unit)
+static void panel_scores(strip *s, uint32_t r, uint32_t rows, uint32_t b)
 {
     const tile_at a[2] = {{s->queries, TILE_BYTES}, {s->queries + ROWS * TILE_BYTES, TILE_BYTES}};
-    const uint32_t turns = unit ? up(panel_rows(s, unit - 1), AT_ONCE) : 0;
-    const uint32_t steps = up(s->g->k->dim, DEPTH), of = up(s->cells, 2 * LANES) * steps;
-    uint32_t turn = 0, step = 0;
+    const int32_t *tile = s->keys + (size_t)b * BLOCK * s->key_rows;
+    float *scores = s->scores;
 
-    if (unit < s->units) {
-        const int32_t *tile = s->keys + (size_t)(unit % s->blocks) * BLOCK * s->key_rows;
-        const bool two = panel_rows(s, unit) > ROWS;
-        float *scores = s->scores[unit % 2];
-        for (uint32_t c = 0; c < s->cells; c += 2 * LANES) {
-            tile_zero(0);
-            tile_zero(1);
-            tile_zero(2);
-            tile_zero(3);
-            for (uint32_t k = 0; k < steps; k++, tile += ROWS * PLANE) {
-                tiles_multiply(false, a, k * PANEL_STEP, two, tile, PLANE * sizeof *tile, true);
-                for (step++; turn * of < turns * step; turn++)
-                    turn_take(s, unit - 1, turn);
-            }
-            tile_store(0, scores + c, BLOCK * sizeof *scores);
-            tile_store(1, scores + c + LANES, BLOCK * sizeof *scores);
-            tile_store(2, scores + ROWS * BLOCK + c, BLOCK * sizeof *scores);
-            tile_store(3, scores + ROWS * BLOCK + c + LANES, BLOCK * sizeof *scores);
+    for (uint32_t c = 0; c < s->cells; c += 2 * LANES) {
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
+        for (uint32_t k = 0; k < up(s->g->k->dim, DEPTH); k++, tile += ROWS * PLANE) {
+            tiles_multiply(false, a, k * PANEL_STEP, rows > ROWS, tile, PLANE * sizeof *tile, true);
+            step_taken(s);
         }
-        scores_scale(s, unit, scores);
-        if (s->g->logits.softcap > 0)
-            KVB_FLOATS_NAME(kvb_cap)(s->g->logits.scale, scores, BLOCK, panel_rows(s, unit));
+        tile_store(0, scores + c, BLOCK * sizeof *scores);
+        tile_store(1, scores + c + LANES, BLOCK * sizeof *scores);
+        tile_store(2, scores + ROWS * BLOCK + c, BLOCK * sizeof *scores);
+        tile_store(3, scores + ROWS * BLOCK + c + LANES, BLOCK * sizeof *scores);
     }
-    for (; turn < turns; turn++)
-        turn_take(s, unit - 1, turn);
+    for (uint32_t i = 0; s->scaled && i < rows; i++, scores += BLOCK)
+        KVB_FLOATS_NAME(kvb_rescale)(scores, scores, BLOCK, *(const float *)s->g->queries[r + i]);
+    if (s->g->logits.softcap > 0)
+        KVB_FLOATS_NAME(kvb_cap)(s->g->logits.scale, s->scores, BLOCK, rows);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
 
 /* Adds the strip to channels c .. c + 31 of a panel's sums, or to 16 of them. strides: from row to row of both tiles, 0: to
  * be copied. */
-static void channels_sum(const strip *s, uint32_t rows, uint32_t c, float *const *sums, const size_t strides[2])
+static void channels_sum(strip *s, uint32_t rows, uint32_t c, float *const *sums, const size_t strides[2])
 {
     const tile_at a[2] = {{s->weights, TILE_BYTES}, {s->weights + ROWS * TILE_BYTES, TILE_BYTES}};
     const int32_t *tile = s->values + (size_t)c * AMX_STRIP / 2;
@@ -267,8 +231,10 @@ static void channels_sum(const strip *s, uint32_t rows, uint32_t c, float *const
         tile_load(2, to[1].at, to[1].stride);
     if (two && both)
         tile_load(3, to[1].at + TILE_BYTES, to[1].stride);
-    for (uint32_t k = 0; k < up(s->cells * s->blocks, DEPTH); k++, tile += ROWS * PLANE)
+    for (uint32_t k = 0; k < up(s->cells * s->blocks, DEPTH); k++, tile += ROWS * PLANE) {
         tiles_multiply(false, a, k * PANEL_STEP, both, tile, PLANE * sizeof *tile, two);
+        step_taken(s);
+    }
     tile_store(0, to[0].at, to[0].stride);
     if (two)
         tile_store(1, to[0].at + TILE_BYTES, to[0].stride);
@@ -281,10 +247,9 @@ static void channels_sum(const strip *s, uint32_t rows, uint32_t c, float *const
             memcpy(sums[i * ROWS + r] + c, to[i].at + r * bytes, bytes);
 }
 
-/* Adds the strip to the sums of the unit's panel. */
-static void panel_sum(const strip *s, uint32_t unit)
+/* Adds the strip to the sums of a panel. */
+static void panel_sum(strip *s, uint32_t r, uint32_t rows)
 {
-    const uint32_t r = panel_row(s, unit), rows = panel_rows(s, unit);
     float *const *sums = s->g->sums + r;
     size_t strides[2] = {0};
 
@@ -300,50 +265,53 @@ static void panel_sum(const strip *s, uint32_t unit)
 
 static void strip_attend(strip *s)
 {
-    s->units = up(s->g->n_rows, AMX_PANEL) * s->blocks;
-    s->turn = 0;
-    s->turns = up(s->g->n_rows, AT_ONCE) * s->blocks;
-    for (uint32_t unit = 0; unit <= s->units; unit++) {
-        const bool first = unit % s->blocks == 0; /* of a panel, so that the weights of the one before are complete */
-        if (first && unit < s->units)
-            queries_copy(s, unit);
-        unit_attend(s, unit);
-        if (first && unit)
-            panel_sum(s, unit - 1);
+    const uint32_t of_scores = up(s->cells, 2 * LANES) * up(s->g->k->dim, DEPTH) * s->blocks;
+    const uint32_t of_sums = up(s->g->v->dim, PLANE) * up(s->cells * s->blocks, DEPTH);
+
+    s->step = 0;
+    s->steps = up(s->g->n_rows, AMX_PANEL) * (of_scores + of_sums);
+    for (uint32_t r = 0; r < s->g->n_rows; r += AMX_PANEL) {
+        const uint32_t rows = s->g->n_rows - r < AMX_PANEL ? s->g->n_rows - r : AMX_PANEL;
+        queries_copy(s, r, rows);
+        for (uint32_t b = 0; b < s->blocks; b++) {
+            panel_scores(s, r, rows, b);
+            panel_weigh(s, r, rows, b);
+        }
+        panel_sum(s, r, rows);
     }
 }
 
-static strip strip_at(const kvb_amx_group *g, void *scratch)
+static strip strip_of(const kvb_amx_group *g, void *scratch)
 {
-    strip s = {.g = g, .keys = scratch, .key_rows = up(g->k->dim, DEPTH) * ROWS};
+    strip s = {.g = g, .keys = scratch, .key_rows = up(g->k->dim, DEPTH) * ROWS, .cells = g->n_cells};
     s.values = s.keys + (size_t)AMX_STRIP * s.key_rows;
     s.queries = (char *)(s.values + (size_t)AMX_STRIP / 2 * kvb_bf16_width(g->v->dim));
-    s.scores[0] = (float *)(void *)(s.queries + up(g->k->dim, DEPTH) * PANEL_STEP);
-    s.scores[1] = s.scores[0] + AMX_PANEL * BLOCK;
-    s.weights = (char *)(s.scores[1] + AMX_PANEL * BLOCK);
+    s.scores = (float *)(void *)(s.queries + up(g->k->dim, DEPTH) * PANEL_STEP);
+    s.weights = (char *)(s.scores + AMX_PANEL * BLOCK);
     s.lanes = (float *)(void *)(s.weights + AMX_STRIP / DEPTH * PANEL_STEP);
-    s.cells = g->n_cells;
     s.there = UINT64_MAX >> (BLOCK - g->n_cells);
     s.factor = g->logits.softcap > 0 ? g->logits.softcap : g->logits.scale;
     s.whole = g->n_cells == BLOCK;
-    for (uint32_t r = 0; r < g->n_rows; r++)
+    for (uint32_t r = 0; r < g->n_rows; r++) {
         s.whole &= g->visible[r] == UINT64_MAX;
+        s.scaled |= *(const float *)g->queries[r] != 1;
+    }
     return s;
 }
 
 static void amx_attend(const kvb_amx_group *g, kvb_lookahead *k_next, kvb_lookahead *v_next, void *scratch)
 {
-    strip s = strip_at(g, scratch);
+    strip s = strip_of(g, scratch);
     tiles_open(LANES);
-    for (uint32_t first = 0; first < g->blocks; first += s.blocks) {
-        const uint32_t left = g->blocks - first, most = AMX_STRIP / BLOCK, after = left > most ? left - most : 0;
-        const uint32_t cell = g->cells[0] + (first + most) * BLOCK;
+    for (; s.first < g->blocks; s.first += s.blocks) {
+        const uint32_t left = g->blocks - s.first, most = AMX_STRIP / BLOCK, after = left > most ? left - most : 0;
+        const uint32_t cell = g->cells[0] + (s.first + most) * BLOCK;
         kvb_lookahead k = {g->k, &cell, g->kv_head, 1, 0, (after < most ? after : most) * BLOCK, true, 0}, v = k;
         v.view = g->v;
         s.blocks = left < most ? left : most;
         s.next[0] = after ? &k : k_next;
         s.next[1] = after ? &v : v_next;
-        strip_pack(&s, first);
+        strip_pack(&s);
         strip_attend(&s);
     }
     tiles_close();

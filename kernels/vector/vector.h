@@ -405,7 +405,7 @@ typedef struct kvb_amx_loops {
 static inline size_t kvb_amx_scratch_bytes(uint32_t k_dim, uint32_t v_dim)
 {
     const size_t k = kvb_bf16_width(k_dim), v = kvb_bf16_width(v_dim);
-    return AMX_STRIP * (k + v) * 2 + AMX_PANEL * ((2 * BLOCK + 16) * sizeof(float) + AMX_STRIP * 2 + k * 2);
+    return AMX_STRIP * (k + v) * 2 + AMX_PANEL * ((BLOCK + 16) * sizeof(float) + AMX_STRIP * 2 + k * 2);
 }
 
 /* ---- f16: f16_in_place.c (AVX-512 FP16) -------------------------------------------------------------------------- */
