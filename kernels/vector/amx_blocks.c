@@ -18,7 +18,6 @@ extern __typeof__(KVB_ISA_NAME(kvb_rescale)) KVB_FLOATS_NAME(kvb_rescale);
 #define VECS       (BLOCK / VL)
 #define PANEL_STEP (AMX_PANEL * TILE_BYTES) /* bytes from a tile of a panel's rows to the next channels or cells */
 #define AT_ONCE    4u                       /* rows whose weights are made side by side */
-#define MOST_OVER  8.0f                     /* exponent that a weight may reach before max is raised */
 
 typedef struct strip {
     const kvb_amx_group *g;

@@ -157,6 +157,7 @@ typedef struct kvb_logits {
  */
 void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint32_t n_rows, const uint64_t *visible,
                              kvb_row_state *const *state, float *earlier);
+#define MOST_OVER    8.0f     /* exponent that a weight may reach before max is raised */
 #define WEIGHT_ERROR 0x1p-23  /* found by trying every float: ci/tests/kernels/test_weights.c */
 #define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
 #define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found the same way */

@@ -12,7 +12,6 @@
 #define AT_ONCE   8u  /* vectors of several rows that are computed side by side: more wait in memory */
 #define MOST_ROWS 4u  /* most rows that are computed side by side */
 #define CAP_VECS  4u
-#define MOST_OVER 8.0f       /* exponent that a weight may reach before max is raised */
 #define INFINITE  0x7f800000 /* bits of infinity; those of a NaN are above, without its sign */
 
 /* (e - 1) / (e + 1) with e = exp(2x). Near 0 the error is small against 1, not against x. */
