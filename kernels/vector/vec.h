@@ -133,10 +133,8 @@ VEC_INLINE vbook book_load8(const float *level)
 }
 VEC_INLINE void bytes_part(const void *p, uint32_t n, uint8_t to[64])
 {
-    const uint8_t *from = p;
     memset(to, 0, 64);
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = from[i];
+    memcpy(to, p, n < 64 ? n : 64); /* gcc 12 for AArch64 does not see that n is no more */
 }
 #ifndef OWN_F16_PART
 VEC_INLINE vf vf_load_f16_part(const void *p, uint32_t n)
