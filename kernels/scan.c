@@ -14,6 +14,8 @@
 #include "kernels/vector/vector.h"
 
 #define COLUMNS   64u /* of a unit of MAMBA1 and CONV */
+#define ROWS      16u /* of MAMBA1: rows of a state that are taken together by single tokens */
+#define TOKENS    16u /* of MAMBA1: most single tokens that take the same rows, one after the other */
 #define SHORT_RUN 8u  /* runs below this go by tokens */
 #define TAPS      16u /* of a convolution at most */
 
@@ -40,7 +42,7 @@ static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
     return !lack;
 }
 
-/* Scratch of a thread: a state for each head of a unit, one row of out, and scratch of chunks. */
+/* Scratch of a thread: a state for each head of a unit, one row of out (MAMBA1: TOKENS rows), and scratch of chunks. */
 typedef struct room {
     size_t state, row, chunk; /* floats */
     uint32_t heads;           /* of a unit at most */
@@ -56,7 +58,7 @@ static room room_of(const kvb_scan_problem *p, uint32_t n_threads)
     const uint32_t columns = by_columns(p) ? COLUMNS : p->d_v,
                    heads = by_chunks(p, p->run) ? (p->heads + n_threads - 1) / n_threads : 1;
     return (room){.state = whole_lines((size_t)heads * p->d_k * columns),
-                  .row = whole_lines(columns),
+                  .row = whole_lines(p->kind == KVB_SCAN_MAMBA1 ? (size_t)TOKENS * p->d_v : columns),
                   .chunk = by_chunks(p, p->run) ? kvb_scan_chunk_floats(p->d_k, p->d_v) : 0,
                   .heads = heads};
 }
@@ -211,19 +213,41 @@ static kvb_scan_step step_of(const unit *u, uint32_t t)
     return s;
 }
 
-/* One token, from slot to slot. */
-static void token_scan(const unit *u, uint32_t t)
+/* Rows first .. first + rows - 1 of one token's state, from slot to slot. */
+static void token_scan(const unit *u, uint32_t t, uint32_t first, uint32_t rows)
 {
     const kvb_scan_problem *p = &u->x->problem;
     const uint32_t from = kvb_scan_source(u->x, t), to = u->x->to[t];
-    const size_t at = u->column * kvb_elem_bytes(p->state_elem);
+    const size_t at = ((size_t)first * p->d_v + u->column) * kvb_elem_bytes(p->state_elem);
     kvb_scan_step s = step_of(u, t);
+    s.d_k = rows;
+    s.add = first > 0;
+    s.q += first;
+    s.k += first;
+    if (s.a)
+        s.a += (size_t)first * p->d_v;
     s.elem = p->state_elem;
     s.row = s.a_row = p->d_v;
     s.from = from == KVB_SCAN_ZERO ? NULL : (char *)kvb_scan_state(u->x, from, u->head) + at;
     s.to = to == KVB_SCAN_NONE ? NULL : (char *)kvb_scan_state(u->x, to, u->head) + at;
     u->loops->scan_token(&s);
-    out_end(u, t);
+}
+
+/* Tokens t .. end - 1 of MAMBA1, each a run. Tokens take a block of rows before the next block: so they share the block
+ * of a, and memory is read as ROWS streams. */
+static void columns_scan(const unit *u, uint32_t t, uint32_t end)
+{
+    const uint32_t d_k = u->x->problem.d_k;
+    unit one = *u;
+    for (uint32_t first = 0, rows; first < d_k; first += rows) {
+        rows = d_k - first < ROWS ? d_k - first : ROWS;
+        one.row = u->row;
+        for (uint32_t i = t; i < end; i++, one.row += u->columns) {
+            token_scan(&one, i, first, rows);
+            if (first + rows == d_k)
+                out_end(&one, i);
+        }
+    }
 }
 
 static void tokens_scan(const unit *u, uint32_t t, uint32_t end)
@@ -303,8 +327,10 @@ static void unit_scan(const unit *u, uint32_t t, uint32_t end)
     if (end - t > 1 || u->x->problem.kind == KVB_SCAN_CONV)
         run_scan(u, t, end);
     else
-        for (; one.head < u->head + u->heads; one.head++)
-            token_scan(&one, t);
+        for (; one.head < u->head + u->heads; one.head++) {
+            token_scan(&one, t, 0, u->x->problem.d_k);
+            out_end(&one, t);
+        }
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -324,6 +350,14 @@ static void part(void *ctx, uint32_t i, uint32_t n)
     /* All units for one run before the next run: their states lie side by side. */
     for (uint32_t t = 0, run_end; t < p->n_tok; t = run_end) {
         run_end = kvb_scan_run_end(x, t);
+        if (p->kind == KVB_SCAN_MAMBA1 && run_end == t + 1) {
+            while (run_end < p->n_tok && run_end < t + TOKENS && kvb_scan_run_end(x, run_end) == run_end + 1)
+                run_end++;
+            u.column = begin * COLUMNS;
+            u.columns = (end * COLUMNS < p->d_v ? end * COLUMNS : p->d_v) - u.column;
+            columns_scan(&u, t, run_end);
+            continue;
+        }
         for (uint32_t at = begin; at < end; at += u.heads) {
             if (by_columns(p)) {
                 u.column = at * COLUMNS;

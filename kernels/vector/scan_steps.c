@@ -39,7 +39,8 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
         const vf x = vf_load(t->v + c + v * VL);
-        out[v] = write[v] = vf_set(0);
+        out[v] = t->add ? vf_load(t->out + c + v * VL) : vf_set(0);
+        write[v] = vf_set(0);
         exponent[v] = vf_set(t->decay);
         if (kind == KVB_SCAN_MAMBA1) {
             const vf gate = vf_load(t->gates + c + v * VL);

@@ -184,6 +184,7 @@ typedef struct kvb_scan_step {
     const float *q, *k, *v;
     float decay, gate;      /* MAMBA2, LIGHTNING: decay of the state, factor on v; DELTA: alpha and beta */
     const float *gates, *a; /* MAMBA1: gate and a of these columns */
+    bool add;               /* MAMBA1: out already holds the sums of other rows */
     float *out;             /* [columns] */
 } kvb_scan_step;
 void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *step);
