@@ -22,6 +22,14 @@ VEC_INLINE void state_store(kvb_elem elem, void *row, uint32_t c, vf x)
         vf_store_bf16((uint16_t *)row + c, x);
 }
 
+/* Prefetches half h % 2 of row h / 2 of a strip that is read later. */
+VEC_INLINE void half_prefetch(const char *strip, size_t row, uint32_t half, uint32_t h)
+{
+#pragma GCC unroll 2
+    for (uint32_t at = 0; at < half; at += 64)
+        __builtin_prefetch(strip + h / 2 * row + h % 2 * half + at, 0, 2);
+}
+
 /* A row of a strip, for states that begin as zeros. States that are not stored go to `nowhere`, which is never read. */
 static const _Alignas(64) float zeros[STRIP * VL];
 VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem elem, uint32_t vecs, uint32_t c)
@@ -32,9 +40,10 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
     const char *from = t->from ? (const char *)t->from + c * bytes : (const char *)zeros;
     char *to = t->to ? (char *)t->to + c * bytes : (char *)nowhere;
     vf write[STRIP], out[STRIP], exponent[STRIP];
-    /* Bytes from a row to what is prefetched: the next strip, or the next head. Both passes of the delta rule prefetch. */
-    const size_t ahead =
-        c + vecs * VL < t->columns || kind == KVB_SCAN_MAMBA1 ? vecs * VL * bytes : t->d_k * row - c * bytes;
+    /* What is prefetched: the next strip, or the next head's first. Each pass of the delta rule prefetches half of it. */
+    const uint32_t half = vecs * VL * bytes / 2;
+    const char *ahead =
+        from + (c + vecs * VL < t->columns || kind == KVB_SCAN_MAMBA1 ? 2 * half : t->d_k * row - c * bytes);
 
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
@@ -51,24 +60,24 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
         }
     }
     if (kind == KVB_SCAN_DELTA) {
-        for (uint32_t i = 0; i < t->d_k; i++)
+        for (uint32_t i = 0; i < t->d_k; i++) {
+            half_prefetch(ahead, from_row, half, i);
 #pragma GCC unroll 4
-            for (uint32_t v = 0; v < vecs; v++) {
-                if (v % 2 == 0)
-                    __builtin_prefetch(from + i * from_row + ahead + v * VL * bytes, 0, 2);
+            for (uint32_t v = 0; v < vecs; v++)
                 write[v] = vf_fma(vf_set(t->k[i]), state_load(elem, from + i * from_row, v * VL), write[v]);
-            }
+        }
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++)
             write[v] = vf_set(t->gate) * (vf_load(t->v + c + v * VL) - vf_set(t->decay) * write[v]);
     }
     for (uint32_t i = 0; i < t->d_k; i++, from += from_row, to += to_row) {
         const vf k = vf_set(t->k[i]), q = vf_set(t->q[i]);
+        if (kind != KVB_SCAN_DELTA)
+            half_prefetch(ahead, from_row, half, 2 * i);
+        half_prefetch(ahead, from_row, half, kind == KVB_SCAN_DELTA ? t->d_k + i : 2 * i + 1);
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++) {
             vf decay = exponent[v];
-            if (kind == KVB_SCAN_MAMBA1 || (kind == KVB_SCAN_DELTA && v % 2))
-                __builtin_prefetch(from + ahead + v * VL * bytes, 0, 2);
             if (kind == KVB_SCAN_MAMBA1)
                 decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
             const vf s = vf_fma(decay, state_load(elem, from, v * VL), k * write[v]);
