@@ -65,8 +65,6 @@ void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uin
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-#define STRIP_VECS 4u /* at most */
-
 /*
  * A tile of c, rows x vectors, stays in registers over the whole depth. Rows of b come from the first-level cache as
  * vectors, elements of a by broadcast.
@@ -75,27 +73,14 @@ VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, cons
                               uint32_t b_row, float *const *c, uint32_t at, bool add)
 {
     const float *from[PRODUCT_ROWS];
-    vf sum[PRODUCT_ROWS * STRIP_VECS];
+    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         from[r] = a[r];
 #pragma GCC unroll 32
     for (uint32_t s = 0; s < rows * vecs; s++)
         sum[s] = vf_set(0);
-    b += at;
-    for (uint32_t k = 0; k < depth; k++, b += b_row) {
-        vf row[STRIP_VECS];
-#pragma GCC unroll 4
-        for (uint32_t v = 0; v < vecs; v++)
-            row[v] = vf_load(b + v * VL);
-#pragma GCC unroll 8
-        for (uint32_t r = 0; r < rows; r++) {
-            vf element = vf_set(from[r][k]);
-#pragma GCC unroll 4
-            for (uint32_t v = 0; v < vecs; v++)
-                sum[r * vecs + v] = vf_fma(element, row[v], sum[r * vecs + v]);
-        }
-    }
+    float_product(rows, vecs, depth, from, b + at, b_row, sum);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 4

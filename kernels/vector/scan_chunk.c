@@ -35,11 +35,11 @@ typedef struct work {
     float *keys;    /* [d_k][C]: k transposed, zeros from n on */
     float *qk, *kk; /* [C][C] products of rows */
     float *weights; /* [C][C] */
-    float *scaled;  /* [C][d_k] rows times their decay; [d_k][C] keys times theirs */
-    float *u;       /* [C][d_v] of DELTA: beta (v - what the state has) */
+    float *u;       /* [C][d_v] of DELTA: beta (v - what the state has); then what tokens add, decayed */
     float *reads;   /* [C][d_v] */
-    float *out;     /* [C][d_v] */
+    float *out;     /* [C][d_v], or outputs where the call wants them */
     decays log;
+    size_t out_row;      /* floats from one of `out` to the next */
     float since[C];      /* decays from the beginning of the chunk to each token */
     float gate[C];       /* of MAMBA2, else 1 */
     const float *writes; /* what tokens add along their keys, times `gate`: rows of d_v floats, u or v itself */
@@ -48,31 +48,6 @@ typedef struct work {
     uint32_t n_ahead;
     bool streamed;
 } work;
-
-VEC_INLINE void multiply(uint32_t rows, uint32_t depth, uint32_t width, const float *a, size_t a_row, const float *b,
-                         uint32_t b_row, float *c, size_t c_row, bool add)
-{
-    const float *from[128];
-    float *to[128];
-    for (uint32_t r = 0, n; r < rows; r += n) {
-        n = rows - r < 128 ? rows - r : 128;
-        for (uint32_t i = 0; i < n; i++) {
-            from[i] = a + (r + i) * a_row;
-            to[i] = c + (r + i) * c_row;
-        }
-        KVB_ISA_NAME(kvb_product)(n, depth, width, from, b, b_row, to, add);
-    }
-}
-
-/* out += weights writes: a token sees itself and those before it. */
-static void writes_read(work *w)
-{
-    for (uint32_t t = 0, some; t < w->c->n; t += some) {
-        some = product_panel_rows(w->c->n - t);
-        multiply(some, t + some, w->d_v, w->weights + (size_t)t * C, C, w->writes, w->writes_row,
-                 w->out + (size_t)t * w->d_v, w->d_v, true);
-    }
-}
 
 static void keys_transpose(work *w)
 {
@@ -89,13 +64,13 @@ static void keys_transpose(work *w)
         }
 }
 
-/* Products of the group's rows with all keys. */
-static void rows_multiply(work *w, const float *const *rows, float *to)
+/* Products of the group's rows with a matrix [d_k][width]. */
+static void rows_multiply(work *w, const float *const *rows, const float *matrix, uint32_t width, float *to)
 {
     float *at[C];
     for (uint32_t t = 0; t < w->c->n; t++)
-        at[t] = to + (size_t)t * C;
-    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, C, rows, w->keys, C, at, false);
+        at[t] = to + (size_t)t * width;
+    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, width, rows, matrix, width, at, false);
 }
 
 static void logs_sum(work *w, uint32_t h)
@@ -143,37 +118,13 @@ static void weights_make(work *w, const float *products, bool strict)
     }
 }
 
-/* scaled[t] = rows[t] times the decay from the beginning of the chunk to t. */
-static void rows_decay(work *w, const float *const *rows)
-{
-    for (uint32_t t = 0; t < w->c->n; t++) {
-        const vf decay = vf_set(w->since[t]);
-        for (uint32_t d = 0; d < w->d_k; d += VL)
-            vf_store(w->scaled + (size_t)t * w->d_k + d, vf_load(rows[t] + d) * decay);
-    }
-}
-
 static const float *value_of(const work *w, uint32_t t, uint32_t h)
 {
     const kvb_scan *x = w->c->args;
     return x->v + ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
 }
 
-/* v where it lies. Rows a multiple of 4 KiB apart push one another out of the first-level cache: side by side, where a
- * large product reads them in narrow strips. */
-static void values_find(work *w, uint32_t h)
-{
-    const uint32_t d_v = w->d_v;
-    if (w->d_k <= 2 * C || d_v <= PRODUCT_VECS * VL) {
-        w->writes = value_of(w, 0, h);
-        w->writes_row = d_v * w->c->args->problem.heads;
-        return;
-    }
-    for (uint32_t t = 0; t < w->c->n; t++)
-        memcpy(w->u + (size_t)t * d_v, value_of(w, t, h), d_v * sizeof(float));
-}
-
-/* u = beta (v - reads - weights u), token by token: columns c .. c + vecs * VL - 1. */
+/* u = beta (v - since reads - weights u), token by token: columns c .. c + vecs * VL - 1. */
 VEC_INLINE void strip_solve(work *w, uint32_t h, uint32_t vecs, uint32_t c)
 {
     const kvb_scan *x = w->c->args;
@@ -184,44 +135,27 @@ VEC_INLINE void strip_solve(work *w, uint32_t h, uint32_t vecs, uint32_t c)
         vf sum[STRIP];
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < vecs; i++)
-            sum[i] = vf_set(0);
+            sum[i] = vf_set(w->since[t]) * vf_load(reads + i * VL);
         for (uint32_t before = 0; before < t; before++, u += d_v)
 #pragma GCC unroll 4
             for (uint32_t i = 0; i < vecs; i++)
                 sum[i] = vf_fma(vf_set(w->weights[t * C + before]), vf_load(u + i * VL), sum[i]);
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < vecs; i++)
-            vf_store(w->u + (size_t)t * d_v + c + i * VL,
-                     beta * (vf_load(v + i * VL) - (vf_load(reads + i * VL) + sum[i])));
+            vf_store(w->u + (size_t)t * d_v + c + i * VL, beta * (vf_load(v + i * VL) - sum[i]));
     }
 }
 
 /* The delta rule's writes, by substitution. */
 static void writes_solve(work *w, uint32_t h, const float *state)
 {
-    const uint32_t n = w->c->n;
     uint32_t c = 0;
-    rows_decay(w, w->k);
-    multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->d_v, w->reads, w->d_v, false);
+    rows_multiply(w, w->k, state, w->d_v, w->reads);
     weights_make(w, w->kk, true);
     for (; c + STRIP * VL <= w->d_v; c += STRIP * VL)
         strip_solve(w, h, STRIP, c);
     for (; c < w->d_v; c += VL)
         strip_solve(w, h, 1, c);
-}
-
-static void state_take(work *w, float *state)
-{
-    const uint32_t last = w->c->n - 1;
-    float since[C];
-    for (uint32_t i = 0; i < C; i += VL)
-        vf_store(since + i, vf_load(w->gate + i) * decay_between(&w->log, w->log.high[last], w->log.low[last], i));
-    KVB_ISA_NAME(kvb_rescale)(state, state, w->d_k * w->d_v, w->since[last]);
-    for (uint32_t d = 0; d < w->d_k; d++) {
-        for (uint32_t i = 0; i < C; i += VL)
-            vf_store(w->scaled + (size_t)d * C + i, vf_load(w->keys + (size_t)d * C + i) * vf_load(since + i));
-    }
-    multiply(w->d_k, w->c->n, w->d_v, w->scaled, C, w->writes, w->writes_row, state, w->d_v, true);
 }
 
 /* Finds the rows that are read after head h of this chunk: v of the next head; after the last head q and k, too. */
@@ -247,53 +181,141 @@ static void quarter_prefetch(const work *w, uint32_t quarter)
                 __builtin_prefetch(rows->first + i + t * rows->apart, 0, 3);
 }
 
-static void out_store(const work *w, uint32_t t, uint32_t h)
+/* ---- outputs and the next state, by tiles of rows x vectors that stay in registers -------------------------------- */
+
+typedef void tile_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c);
+
+/* out = since q^T S + weights writes, for tokens from `first` on: a token sees itself and those before it. */
+VEC_INLINE void outputs_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
 {
-    const kvb_scan *x = w->c->args;
-    const kvb_elem elem = x->problem.out_elem;
-    const size_t at = ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
-    const float *from = w->out + (size_t)t * w->d_v;
-    if (w->streamed)
+    const float *weights[PRODUCT_ROWS];
+    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++)
+        sum[i] = vf_set(0);
+    float_product(rows, vecs, w->d_k, w->q + first, state + c, w->d_v, sum);
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++)
+        sum[i] *= vf_set(w->since[first + i / vecs]);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        weights[r] = w->weights + (first + r) * C;
+    float_product(rows, vecs, first + rows, weights, w->writes + c, w->writes_row, sum);
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++) {
+        float *to = w->out + (first + i / vecs) * w->out_row + c + i % vecs * VL;
+        if (w->streamed)
+            vf_stream(to, sum[i]);
+        else
+            vf_store(to, sum[i]);
+    }
+}
+
+/* S = since S + keys u, for rows of the state from `first` on. */
+VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
+{
+    const vf keep = vf_set(w->since[w->c->n - 1]);
+    const float *keys[PRODUCT_ROWS];
+    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++)
+        sum[i] = vf_set(0);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        keys[r] = w->keys + (size_t)(first + r) * C;
+#pragma GCC unroll 32 /* the next panel's: a state of 128 rows comes from the second-level cache */
+    for (uint32_t i = 0; i < rows * vecs; i++)
+        __builtin_prefetch(state + (size_t)(first + rows + i / vecs) * w->d_v + c + i % vecs * VL, 1, 3);
+    float_product(rows, vecs, w->c->n, keys, w->u + c, w->d_v, sum);
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++) {
+        float *to = state + (size_t)(first + i / vecs) * w->d_v + c + i % vecs * VL;
+        vf_store(to, vf_fma(keep, vf_load(to), sum[i]));
+    }
+}
+
+VEC_INLINE void strips_make(tile_make *make, work *w, float *state, uint32_t rows, uint32_t first)
+{
+    uint32_t c = 0;
+#define STRIPS(VECS)                                                                                                   \
+    if (VECS <= PRODUCT_VECS)                                                                                          \
+        for (; w->d_v - c >= VECS * VL; c += VECS * VL)                                                                \
+            make(w, state, rows, VECS, first, c);
+    STRIPS(4)
+    STRIPS(2)
+    STRIPS(1)
+#undef STRIPS
+}
+
+VEC_INLINE void panels_make(tile_make *make, work *w, float *state, uint32_t rows)
+{
+    for (uint32_t r = 0, some; r < rows; r += some) {
+        some = product_panel_rows(rows - r);
+#define CASE(PANEL, N)                                                                                                 \
+    case N:                                                                                                            \
+        PANEL(make, w, state, N, r);                                                                                   \
+        break;
+        switch (some) {
+            EACH_PANEL(CASE, strips_make)
+        }
+#undef CASE
+    }
+}
+
+/* u = writes with their gates, decayed until the end of the chunk. */
+static void writes_decay(work *w)
+{
+    const uint32_t last = w->c->n - 1;
+    float until[C];
+    for (uint32_t i = 0; i < C; i += VL)
+        vf_store(until + i, vf_load(w->gate + i) * decay_between(&w->log, w->log.high[last], w->log.low[last], i));
+    for (uint32_t i = 0; i <= last; i++)
         for (uint32_t c = 0; c < w->d_v; c += VL)
-            vf_stream((float *)x->out + at + c, vf_load(from + c));
-    else
-        kvb_elems_encode(elem, (char *)x->out + at * kvb_elem_bytes(elem), from, w->d_v);
+            vf_store(w->u + (size_t)i * w->d_v + c,
+                     vf_set(until[i]) * vf_load(w->writes + (size_t)i * w->writes_row + c));
 }
 
 static void head_take(work *w, uint32_t h, float *state)
 {
-    const uint32_t n = w->c->n;
+    const kvb_scan *x = w->c->args;
+    const kvb_elem elem = x->problem.out_elem;
+    const size_t row = (size_t)x->problem.heads * w->d_v, at = w->c->first * row + (size_t)h * w->d_v;
 
     ahead_find(w, h);
     quarter_prefetch(w, 0);
     logs_sum(w, h);
-    w->writes = w->u;
-    w->writes_row = w->d_v;
-    if (w->c->args->problem.kind == KVB_SCAN_DELTA)
+    if (x->problem.kind == KVB_SCAN_DELTA) {
         writes_solve(w, h, state);
-    else
-        values_find(w, h);
+        w->writes = w->u;
+        w->writes_row = w->d_v;
+    } else {
+        w->writes = value_of(w, 0, h);
+        w->writes_row = (uint32_t)row;
+    }
+    if (elem == KVB_F32) {
+        w->out = (float *)x->out + at;
+        w->out_row = row;
+    }
     quarter_prefetch(w, 1);
     weights_make(w, w->qk, false);
-    rows_decay(w, w->q);
-    multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->d_v, w->out, w->d_v, false);
+    panels_make(outputs_make, w, state, w->c->n);
     quarter_prefetch(w, 2);
-    writes_read(w);
+    writes_decay(w);
     quarter_prefetch(w, 3);
-    state_take(w, state);
-    for (uint32_t t = 0; t < n; t++)
-        out_store(w, t, h);
+    panels_make(state_make, w, state, w->d_k);
+    for (uint32_t t = 0; t < w->c->n && elem != KVB_F32; t++)
+        kvb_elems_encode(elem, (char *)x->out + (at + t * row) * kvb_elem_bytes(elem), w->out + t * w->out_row, w->d_v);
 }
 
 void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
 {
     const kvb_scan *x = c->args;
     const uint32_t d_k = x->problem.d_k, d_v = x->problem.d_v;
-    work w = {.c = c, .d_k = d_k, .d_v = d_v};
+    work w = {.c = c, .d_k = d_k, .d_v = d_v, .out_row = d_v};
     w.streamed = x->problem.out_elem == KVB_F32 && (uintptr_t)x->out % 64 == 0 &&
                  (size_t)x->problem.n_tok * x->problem.heads * d_v * sizeof(float) >= STREAMED;
-    float **parts[] = {&w.keys, &w.scaled, &w.u, &w.reads, &w.out, &w.qk, &w.kk, &w.weights};
-    const uint32_t widths[] = {d_k, d_k, d_v, d_v, d_v, C, C, C};
+    float **parts[] = {&w.keys, &w.u, &w.reads, &w.out, &w.qk, &w.kk, &w.weights};
+    const uint32_t widths[] = {d_k, d_v, d_v, d_v, C, C, C};
     float *at = c->scratch;
     for (uint32_t i = 0; i < sizeof parts / sizeof *parts; at += (size_t)C * widths[i++])
         *parts[i] = at;
@@ -302,9 +324,9 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
         w.k[t] = kvb_scan_row(x, x->k, c->first + t, c->head);
     }
     keys_transpose(&w);
-    rows_multiply(&w, w.q, w.qk);
+    rows_multiply(&w, w.q, w.keys, C, w.qk);
     if (x->problem.kind == KVB_SCAN_DELTA)
-        rows_multiply(&w, w.k, w.kk);
+        rows_multiply(&w, w.k, w.keys, C, w.kk);
     for (uint32_t h = 0; h < c->heads; h++)
         head_take(&w, c->head + h, c->states + (size_t)h * d_k * d_v);
     vf_stream_end();

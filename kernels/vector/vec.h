@@ -251,6 +251,25 @@ VEC_INLINE void dword_product(dword_dot *dot, uint32_t rows, uint32_t vecs, uint
     }
 }
 
+/* The same for floats: sum[r][v] += the products of elements a[r][k] with vector v of row k of b, for k < depth. */
+VEC_INLINE void float_product(uint32_t rows, uint32_t vecs, uint32_t depth, const float *const *a, const float *b,
+                              uint32_t b_row, vf *sum)
+{
+    for (uint32_t k = 0; k < depth; k++, b += b_row) {
+        vf row[PRODUCT_VECS];
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++)
+            row[v] = vf_load(b + v * VL);
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            vf element = vf_set(a[r][k]);
+#pragma GCC unroll 4
+            for (uint32_t v = 0; v < vecs; v++)
+                sum[r * vecs + v] = vf_fma(element, row[v], sum[r * vecs + v]);
+        }
+    }
+}
+
 /* X(name, 1) .. X(name, PRODUCT_ROWS): each number of rows of a panel has code of its own. */
 #define EACH_OF_4(X, name) X(name, 1) X(name, 2) X(name, 3) X(name, 4)
 #if PRODUCT_ROWS > 4
