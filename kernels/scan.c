@@ -16,6 +16,7 @@
 #define COLUMNS   64u /* of a unit of MAMBA1 and CONV */
 #define ROWS      16u /* of MAMBA1: rows of a state that are taken together by single tokens */
 #define TOKENS    16u /* of MAMBA1: most single tokens that take the same rows, one after the other */
+#define AHEAD     8u  /* of MAMBA1, in longer runs: tokens until prefetched v, gates and outputs are used */
 #define SHORT_RUN 8u  /* runs below this go by tokens */
 #define TAPS      16u /* of a convolution at most */
 
@@ -42,7 +43,8 @@ static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
     return !lack;
 }
 
-/* Scratch of a thread: a state for each head of a unit, one row of out (MAMBA1: TOKENS rows), and scratch of chunks. */
+/* Scratch of a thread: a state for each head of a unit (MAMBA1: and its part of a), one row of out (MAMBA1: TOKENS rows),
+ * and scratch of chunks. */
 typedef struct room {
     size_t state, row, chunk; /* floats */
     uint32_t heads;           /* of a unit at most */
@@ -57,7 +59,7 @@ static room room_of(const kvb_scan_problem *p, uint32_t n_threads)
 {
     const uint32_t columns = by_columns(p) ? COLUMNS : p->d_v,
                    heads = by_chunks(p, p->run) ? (p->heads + n_threads - 1) / n_threads : 1;
-    return (room){.state = whole_lines((size_t)heads * p->d_k * columns),
+    return (room){.state = whole_lines((size_t)heads * p->d_k * columns) << (p->kind == KVB_SCAN_MAMBA1),
                   .row = whole_lines(p->kind == KVB_SCAN_MAMBA1 ? (size_t)TOKENS * p->d_v : columns),
                   .chunk = by_chunks(p, p->run) ? kvb_scan_chunk_floats(p->d_k, p->d_v) : 0,
                   .heads = heads};
@@ -250,13 +252,24 @@ static void columns_scan(const unit *u, uint32_t t, uint32_t end)
     }
 }
 
+/* MAMBA1: rows of a are copied side by side, since rows 16 KiB apart push one another out of the first-level cache. v,
+ * gates and outputs of a later token are prefetched: no CPU foresees lines so far apart. */
 static void tokens_scan(const unit *u, uint32_t t, uint32_t end)
 {
+    const kvb_scan_problem *p = &u->x->problem;
+    float *a = u->state + (size_t)p->d_k * u->columns;
+    for (uint32_t i = 0; i < p->d_k && p->kind == KVB_SCAN_MAMBA1; i++)
+        memcpy(a + (size_t)i * u->columns, u->x->a + (size_t)i * p->d_v + u->column, u->columns * sizeof *a);
     for (; t < end; t++) {
         kvb_scan_step s = step_of(u, t);
+        for (uint32_t c = 0; c < u->columns && p->kind == KVB_SCAN_MAMBA1; c += 16) {
+            __builtin_prefetch(s.v + (size_t)AHEAD * p->d_v + c);
+            __builtin_prefetch(s.out + (size_t)AHEAD * p->d_v + c, 1);
+            __builtin_prefetch(s.gates + (size_t)AHEAD * p->d_v + c);
+        }
         s.elem = KVB_F32;
-        s.row = u->columns;
-        s.a_row = u->x->problem.d_v;
+        s.row = s.a_row = u->columns;
+        s.a = a;
         s.from = s.to = u->state;
         u->loops->scan_token(&s);
         out_end(u, t);
