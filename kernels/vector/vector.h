@@ -388,9 +388,8 @@ typedef struct kvb_bf16_loops {
 typedef struct kvb_amx_group {
     const kvb_view *k, *v; /* v->dim: channels of V, also where it lies in K's rows */
     uint32_t kv_head;
-    const uint32_t *cells; /* [n_cells] of the first block */
-    uint32_t n_cells,
-        blocks; /* cell i of block b is cells[i] + b * BLOCK. Several blocks: n_cells is BLOCK, all is seen */
+    const uint32_t *cells;    /* [n_cells] of the first block */
+    uint32_t n_cells, blocks; /* cell i of block b is cells[i] + b * BLOCK; of several, each has BLOCK, all are seen */
     uint32_t n_rows;
     const void *const *queries;  /* [n_rows] from kvb_bf16_loops.query() */
     const uint64_t *visible;     /* [n_rows] bit i: the row sees cell i, i < n_cells */
