@@ -154,7 +154,6 @@ typedef struct group {
     kvb_format format;
     kvb_view k, v;
     kvb_amx_group g;
-    char *base[2];
     float *q[MOST_ROWS], *sums[MOST_ROWS];
     void *encoded[MOST_ROWS];
     const void *queries[MOST_ROWS];
