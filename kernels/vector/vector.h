@@ -381,7 +381,7 @@ typedef struct kvb_bf16_loops {
  * Numbers below BF16_LEAST are 0 here, too. The relative error of the exponential is AMX_WEIGHT_ERROR.
  */
 #define AMX_ADDITIONS    (BLOCK / 32)
-#define AMX_WEIGHT_ERROR 0x1p-13
+#define AMX_WEIGHT_ERROR 0x1p-18
 
 #define AMX_PANEL 32u         /* rows, and */
 #define AMX_STRIP (4 * BLOCK) /* cells that tiles multiply together */
