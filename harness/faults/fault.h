@@ -17,8 +17,8 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* a hook need not use all that it gets */
 
-/* Each defines a hook. It makes a change; makes it if a condition holds (_IF); makes it for each i below n (_EACH), or
- * for those with the condition (_EACH_IF); or returns a value (_OF). */
+/* Each macro defines a hook. KVB_HOOK makes a change. _IF makes it if a condition holds. _EACH makes it for each i below
+ * n. _EACH_IF makes it for each i for which the condition holds. _OF returns a value. */
 #define KVB_HOOK(name, given, change)                                                                                  \
     static void name(given)                                                                                            \
     {                                                                                                                  \

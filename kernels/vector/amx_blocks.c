@@ -17,7 +17,7 @@ extern __typeof__(KVB_ISA_NAME(kvb_rescale)) KVB_FLOATS_NAME(kvb_rescale);
 #define LANES      TILE_LANES       /* columns of a tile */
 #define VECS       (BLOCK / VL)
 #define PANEL_STEP (AMX_PANEL * TILE_BYTES) /* bytes from a tile of a panel's rows to the next channels or cells */
-#define AT_ONCE    4u                       /* rows whose weights are made side by side */
+#define AT_ONCE    4u                       /* rows of weights that are computed side by side */
 
 typedef struct strip {
     const kvb_amx_group *g;
@@ -172,7 +172,7 @@ static void panel_weigh(const strip *s, uint32_t r, uint32_t rows, uint32_t b)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* Copies query rows of a panel that begins at row r. Rows that a tile has besides are anything finite. */
+/* Copies the query rows of the panel that begins at row r. A tile always has 16 rows: missing ones become copies of row r. */
 static void queries_copy(const strip *s, uint32_t r, uint32_t rows)
 {
     const uint32_t steps = up(s->g->k->dim, DEPTH);

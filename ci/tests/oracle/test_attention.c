@@ -378,7 +378,7 @@ typedef struct precise {
     long double out[DIM], mass[DIM], lse;
 } precise;
 
-/* The definition: exp of each logit without subtraction; exponents of long double have room for it. */
+/* Computes attention by its definition. It takes exp of each logit as it is: a long double can hold that. */
 static void solve(const kvb_attention *a, precise *p)
 {
     *p = (precise){.lse = a->sink ? expl((long double)*a->sink) : 0}; /* first the sum of weights */

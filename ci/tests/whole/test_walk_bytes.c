@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the traffic model counts the bytes that are really read. The reference kernel walks the rows for each
- * query and KV head. The test counts every row, once for each query head that shares it (the linker wraps kvb_row_read).
- * The sum equals bytes_walk to the byte, for every cache and for groups of unlike layers. Some pools have no scales and
- * zeros, some have them beside the codes, some among the codes. Formats whose rows share scales are left out: the bytes
- * of such a row are no whole number.
+ * Shows that the traffic model counts the bytes that are really read. For each query and KV head the reference kernel
+ * reads rows by kvb_row_read(), which the linker wraps. The test counts each row as often as query heads share it. The
+ * sum must equal bytes_walk to the byte, for every cache and for groups of unlike layers. The pools differ in where they
+ * keep scales and zeros: nowhere, beside the codes, or among them. The test leaves out formats whose rows share scales,
+ * as a row of them has no whole number of bytes.
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/parts.h"
