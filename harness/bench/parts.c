@@ -2,7 +2,7 @@
 /*
  * Times the parts of kernels at each level of instruction sets that this CPU has: coding rows, loading them as floats,
  * inner loops, block products. One thread, rows of 128 channels, data in the second-level cache. Levels and the probe
- * of a cycle take turns. The first run of each sample does not count: a core takes a while to power up its wide units.
+ * of a cycle take turns. As many runs before each sample do not count: a core takes a while to power up its wide units.
  */
 #include <errno.h>
 #include <math.h>
@@ -256,7 +256,8 @@ static double part_take(void *ctx)
 {
     const sampling *s = ctx;
     queries_make(s->part, s->level);
-    s->part->run(s->part, s->level);
+    for (uint32_t i = 0; i < s->runs; i++)
+        s->part->run(s->part, s->level);
     const double start = now_ns();
     for (uint32_t i = 0; i < s->runs; i++)
         s->part->run(s->part, s->level);
@@ -299,8 +300,8 @@ static int part_measure(parts *all, const part *p)
         if (!level_has(all->level[l], p->code))
             continue;
         sampled[n] = (sampling){.part = p, .level = all->level[l], .runs = 1};
-        const double one = part_take(&sampled[n]) * p->units;
-        sampled[n].runs = 1 + (uint32_t)(SAMPLE_NS / fmax(one, 1));
+        while (part_take(&sampled[n]) * p->units * sampled[n].runs < SAMPLE_NS)
+            sampled[n].runs *= 2;
         of[n] = (kvb_contestant){.take = part_take, .ctx = &sampled[n], .samples = ns[n]};
         column[n++] = l;
     }
