@@ -361,22 +361,20 @@ static void short_time(double ns, char text[16])
     snprintf(text, 16, "%.*f%c", ns < 9.995 ? 2 : ns < 99.95 ? 1 : 0, ns, u < 3 ? units[u] : 's');
 }
 
-/* "10.6m  80%*", 11 characters. */
-static void cell_text(const kvb_result *r, bool best, char text[32])
+/* "10.6m  80%", 10 characters. Returns the mark behind it, or "". */
+static const char *cell_text(const kvb_result *r, bool best, char text[32])
 {
+    const bool wrong = r->status == KVB_STATUS_FAIL;
     char time[16], share[16] = "";
-    if (!r->time.all.samples) {
-        snprintf(text, 32, "%11s", r->status == KVB_STATUS_FAIL ? "WRONG " : "- ");
-        return;
-    }
-    if (bench_is_noisy(r)) {
-        snprintf(text, 32, "%11s", "noisy ");
-        return;
+    if (!r->time.all.samples || bench_is_noisy(r)) {
+        snprintf(text, 32, "%10s", r->time.all.samples ? "noisy" : wrong ? "WRONG" : "-");
+        return "";
     }
     short_time(r->time.all.median, time);
     if (!isnan(r->traffic.of_limit))
         snprintf(share, sizeof share, "%.0f%%", 100 * r->traffic.of_limit);
-    snprintf(text, 32, "%5s %4s%c", time, share, r->status == KVB_STATUS_FAIL ? '!' : best ? '*' : ' ');
+    snprintf(text, 32, "%5s %4s", time, share);
+    return wrong ? "!" : best ? "*" : "";
 }
 
 /* The row's formats, or its recurrence. */
@@ -443,7 +441,7 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
     }
     fprintf(out, "%9s  %-*s", rows->kind->scan ? "" : "context", width, rows->kind->scan ? "state" : "format");
     for (size_t k = 0; k < n_kernels; k++)
-        fprintf(out, " %10.10s ", result_at(s, rows, kernels[k])->kernel);
+        fprintf(out, "%*s%10.10s", k ? 2 : 1, "", result_at(s, rows, kernels[k])->kernel);
     fputc('\n', out);
     for (size_t i = 0; i < n; i++) {
         bench_count_text(rows[i].context, context);
@@ -452,9 +450,10 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
         pools_text(&rows[i], text);
         fprintf(out, "%9s  %-*s", context, width, text);
         const uint32_t best = kvb_bench_best(s, &rows[i]);
-        for (size_t k = 0; k < n_kernels; k++) {
-            cell_text(result_at(s, &rows[i], kernels[k]), kernels[k] == best, text);
-            fprintf(out, " %s", text);
+        for (size_t k = 0, blanks = 1; k < n_kernels; k++) {
+            const char *mark = cell_text(result_at(s, &rows[i], kernels[k]), kernels[k] == best, text);
+            fprintf(out, "%*s%s%s", (int)blanks, "", text, mark);
+            blanks = 2 - strlen(mark);
         }
         fputc('\n', out);
     }

@@ -12,7 +12,7 @@ ok "kernels beside the limit" sweep --context 64,128 --kv f16,q4_0 --threads 1
 holds "  what is measured" '^decode: a token of one sequence$'
 holds "  its shape" '^8 KV heads x 128, 4 query heads each, 1 thread$'
 holds "  kernels are columns" '^  context  format +flash .* reference *$'
-time='([0-9.]+[nums]|noisy )' # the share may be withheld where the time is not
+time='([0-9.]+[nums]|noisy)' # the share may be withheld where the time is not
 holds "  rows are contexts and formats" "^       64  f16 +$time"
 holds "  rows of the longer context, too" "^      128  q4_0 +$time"
 holds "  the limits" 'reading the rows at [0-9.]+(e[+-]?[0-9]+)? GB/s'
