@@ -50,6 +50,9 @@ VEC_INLINE __m256i bytes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
         const __m256i x = _mm256_srlv_epi64(_mm256_broadcastsi128_si256(both), _mm256_setr_epi64x(0, 0, 4, 4));
         return _mm256_and_si256(x, _mm256_set1_epi8(15));
     }
+    if (of.bits == 8)
+        return _mm256_loadu_si256(
+            (const __m256i *)(const void *)(of.block_bytes ? row + c / 32 * of.block_bytes + of.codes_at : row + c));
     return _mm256_set_m128i(bytes16_of(elem, row, c + 16), bytes16_of(elem, row, c));
 }
 
@@ -69,7 +72,10 @@ VEC_INLINE __m128i codes16_of(kvb_elem elem, const uint8_t *row, uint32_t c)
 
 VEC_INLINE __m256i codes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
 {
-    return _mm256_set_m128i(codes16_of(elem, row, c + 16), codes16_of(elem, row, c));
+    const __m256i x = bytes32_of(elem, row, c);
+    if (has_sign(elem) == TILE_SIGNED)
+        return x;
+    return _mm256_sub_epi8(x, _mm256_set1_epi8(TILE_SIGNED ? (char)int8_elem_of(elem).offset : -128));
 }
 
 /* Zeros from dim on, a multiple of 16. */

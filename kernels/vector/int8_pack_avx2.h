@@ -120,32 +120,53 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 
 #endif
 
-/* n of 1, 2 or 4 f16 that lie `apart` bytes from each other. */
-VEC_INLINE __m128 four_f16(const uint8_t *at, size_t apart, uint32_t n)
+/* Eight f16, one of each row: `at` bytes from its start. The two bytes behind each are read, too. */
+VEC_INLINE vf f16_of_rows(const uint8_t *const *row, size_t at)
 {
-    const bool beside = apart == sizeof(uint16_t);
-    uint16_t h[4] = {0};
-    if (n == 4 && beside)
-        return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)at));
-    if (n == 2 && beside)
-        return _mm_cvtph_ps(_mm_cvtsi32_si128(dword_at(at, 0)));
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(&h[i], at + i * apart, sizeof h[i]);
-    __m128i x = _mm_cvtsi32_si128(h[0]);
-    x = n > 1 ? _mm_insert_epi16(x, h[1], 1) : x;
-    x = n > 2 ? _mm_insert_epi16(x, h[2], 2) : x;
-    return _mm_cvtph_ps(n > 3 ? _mm_insert_epi16(x, h[3], 3) : x);
+    __m128i x[8];
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 8; j++)
+        x[j] = _mm_cvtsi32_si128(dword_at(row[j] + at, 0));
+    const __m128i a = _mm_unpacklo_epi16(x[0], x[1]), b = _mm_unpacklo_epi16(x[2], x[3]),
+                  c = _mm_unpacklo_epi16(x[4], x[5]), d = _mm_unpacklo_epi16(x[6], x[7]);
+    return _mm256_cvtph_ps(_mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d)));
 }
-/* Groups g .. g + some - 1, four cells at a time. */
-VEC_INLINE void groups_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, size_t apart, uint32_t g,
-                                 uint32_t some, float *table)
+
+/* The f16 of blocks, eight cells at a time. */
+VEC_INLINE void blocks_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, size_t block, uint32_t groups,
+                                 float *table)
+{
+    for (uint32_t i = 0; i < rows->n; i += VL) {
+        const uint8_t *row[VL];
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < VL; j++)
+            row[j] = at + rows->at[i + j < rows->n ? i + j : i] * cell;
+        for (uint32_t g = 0; g < groups; g++)
+            vf_store(table + g * BLOCK + i, f16_of_rows(row, g * block));
+    }
+}
+
+/* n of 1, 2 or 4 f16 side by side. */
+VEC_INLINE __m128 few_f16(const uint8_t *at, uint32_t n)
+{
+    uint16_t one;
+    if (n == 4)
+        return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    if (n == 2)
+        return _mm_cvtph_ps(_mm_cvtsi32_si128(dword_at(at, 0)));
+    memcpy(&one, at, sizeof one);
+    return _mm_cvtph_ps(_mm_cvtsi32_si128(one));
+}
+
+/* Groups g .. g + some - 1 that lie side by side, four cells at a time. */
+VEC_INLINE void groups_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, uint32_t g, uint32_t some,
+                                 float *table)
 {
     for (uint32_t i = 0; i < rows->n; i += 4) {
         __m128 x[4];
 #pragma GCC unroll 4
         for (uint32_t j = 0; j < 4; j++)
-            x[j] = four_f16(at + rows->at[i + j < rows->n ? i + j : i] * cell + g * apart, apart, some);
+            x[j] = few_f16(at + rows->at[i + j < rows->n ? i + j : i] * cell + g * sizeof(uint16_t), some);
         _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
 #pragma GCC unroll 4
         for (uint32_t j = 0; j < some; j++)
@@ -153,27 +174,22 @@ VEC_INLINE void groups_transpose(const int8_rows *rows, const uint8_t *at, size_
     }
 }
 
-VEC_INLINE void all_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, size_t apart, uint32_t groups,
-                              float *table)
-{
-    uint32_t g = 0;
-    for (; g + 4 <= groups; g += 4)
-        groups_transpose(rows, at, cell, apart, g, 4, table);
-    for (; g + 2 <= groups; g += 2)
-        groups_transpose(rows, at, cell, apart, g, 2, table);
-    for (; g < groups; g++)
-        groups_transpose(rows, at, cell, apart, g, 1, table);
-}
-
 /* Fills table [groups][BLOCK] from the f16 at `at`. block: bytes from one f16 of a cell to the next; 0: side by side.
- * Up to three columns from n on are written, too. */
+ * Up to seven columns from n on are written, too. */
 static void f16_table(const int8_rows *rows, const uint8_t *at, size_t cell, size_t block, uint32_t groups,
                       float *table)
 {
-    if (block)
-        all_transpose(rows, at, cell, block, groups, table);
-    else
-        all_transpose(rows, at, cell, sizeof(uint16_t), groups, table);
+    uint32_t g = 0;
+    if (block) {
+        blocks_transpose(rows, at, cell, block, groups, table);
+        return;
+    }
+    for (; g + 4 <= groups; g += 4)
+        groups_transpose(rows, at, cell, g, 4, table);
+    for (; g + 2 <= groups; g += 2)
+        groups_transpose(rows, at, cell, g, 2, table);
+    for (; g < groups; g++)
+        groups_transpose(rows, at, cell, g, 1, table);
 }
 
 #endif

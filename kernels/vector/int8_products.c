@@ -118,15 +118,20 @@ typedef struct keys {
     kvb_lookahead *next;
 } keys;
 
-/* Adds a group of channels to a row's scores of VL cells. sum: their sums of products; d, m: the cells' factors; m NULL:
- * none. */
-VEC_INLINE void score_add(const int8_query *q, uint32_t g, bool last, vi sum, const float *d, const float *m,
-                          float *scores)
+/* Adds a group of channels to a row's scores of VL cells, in steps of q. sum: their sums of products; d, m: the cells'
+ * factors; m NULL: none. */
+VEC_INLINE void score_add(const int8_query *q, uint32_t g, vi sum, const float *d, const float *m, float *scores)
 {
-    vf x = vf_fma(vi_to_vf(sum), vf_load(d), g ? vf_load(scores) : vf_set(0));
+    vf x = vf_fma(vi_to_vf(sum), vf_load(d), vf_load(scores));
     if (m)
         x = vf_fma(vf_set((float)q->sums[g]), vf_load(m), x);
-    vf_store(scores, x * vf_set(last ? q->step : 1.0f));
+    vf_store(scores, x);
+}
+
+VEC_INLINE void row_scale(const int8_query *q, uint32_t cells, float *scores)
+{
+    for (uint32_t i = 0; i < cells; i += VL)
+        vf_store(scores + i, vf_load(scores + i) * vf_set(q->step));
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
@@ -353,15 +358,14 @@ VEC_INLINE void bytes_product(uint32_t rows, uint32_t vecs, bool five, uint32_t 
 #endif
 
 /* Adds a group of channels to the scores of vecs * VL cells from i on. */
-VEC_INLINE void group_scores(bool bytes, uint32_t rows, uint32_t vecs, const keys *k, uint32_t g, uint32_t i,
-                             const int8_query *const *q, float *scores)
+VEC_INLINE void group_scores(bool bytes, bool has_m, uint32_t rows, uint32_t vecs, const keys *k, uint32_t g,
+                             uint32_t i, const int8_query *const *q, float *scores)
 {
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
     const uint32_t dwords = s->group / (bytes ? 4 : TILE_CODES);
     const int32_t offset = TILE_SIGNED && !bytes ? 0 : s->of.offset; /* signed codes have it taken off already */
-    const bool last = g + 1 == s->groups;
-    const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
+    const float *d = k->d + g * BLOCK + i, *m = k->m + g * BLOCK + i;
     const void *a[PRODUCT_ROWS];
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 
@@ -381,26 +385,41 @@ VEC_INLINE void group_scores(bool bytes, uint32_t rows, uint32_t vecs, const key
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const uint32_t at = j % vecs * VL;
-        score_add(q[j / vecs], g, last, acc[j], d + at, m ? m + at : NULL, scores + j / vecs * BLOCK + i + at);
+        score_add(q[j / vecs], g, acc[j], d + at, has_m ? m + at : NULL, scores + j / vecs * BLOCK + i + at);
     }
 }
 
 /* Scores of a panel of rows, for so many cells. */
-VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const void *const *queries, float *scores)
+VEC_INLINE void panel_scores(bool bytes, bool has_m, uint32_t rows, uint32_t cells, const keys *k,
+                             const int8_query *const *q, float *scores)
 {
     const uint32_t vecs = cells < PRODUCT_VECS * VL ? cells / VL : PRODUCT_VECS;
+    for (uint32_t r = 0; r < rows; r++)
+        memset(scores + r * BLOCK, 0, cells * sizeof *scores);
+    for (uint32_t i = 0; i < cells; i += vecs * VL)
+        for (uint32_t g = 0; g < k->shape->groups; g++) {
+            group_scores(bytes, has_m, rows, vecs, k, g, i, q, scores);
+            kvb_lookahead_step(k->next);
+        }
+    for (uint32_t r = 0; r < rows; r++)
+        row_scale(q[r], cells, scores + r * BLOCK);
+}
+
+VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const void *const *queries, float *scores)
+{
+    const bool bytes = KEYS_OF_BYTES(k->shape->elem);
     const int8_query *q[PRODUCT_ROWS];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         q[r] = queries[r];
-    for (uint32_t i = 0; i < cells; i += vecs * VL)
-        for (uint32_t g = 0; g < k->shape->groups; g++) {
-            if (KEYS_OF_BYTES(k->shape->elem))
-                group_scores(true, rows, vecs, k, g, i, q, scores);
-            else
-                group_scores(false, rows, vecs, k, g, i, q, scores);
-            kvb_lookahead_step(k->next);
-        }
+    if (bytes && k->m)
+        panel_scores(true, true, rows, cells, k, q, scores);
+    else if (bytes)
+        panel_scores(true, false, rows, cells, k, q, scores);
+    else if (k->m)
+        panel_scores(false, true, rows, cells, k, q, scores);
+    else
+        panel_scores(false, false, rows, cells, k, q, scores);
 }
 
 /* Sums `vecs` vectors of channels from c on, in `parts` groups. whole: [rows][parts]. */
