@@ -321,7 +321,8 @@ KVB_HOOK_EACH(pending_overwritten, kvb_fault_call *c, c->store->n_turns,
 KVB_HOOK_EACH(pending_left, kvb_fault_call *c, c->store->turns_pending ? c->store->n_moves : 0,
               c->store->pending[c->store->moves[i].to] = 0)
 
-/* From the first shift on, rope's base is `by` times as large; 0: rope turns the other pairs of channels. */
+/* From the first shift on, rope's base is `by` times as large; 0: rope turns the other pairs of channels; below 0: rope is
+ * the usual one. */
 static void rope_changed(kvb_fault_call *c)
 {
     static kvb_group groups[KVB_MODEL_GROUPS];
@@ -332,6 +333,8 @@ static void rope_changed(kvb_fault_call *c)
     groups[n] = *c->store->group;
     if (kvb_fault_here.by > 0)
         groups[n].rope.base *= kvb_fault_here.by;
+    else if (kvb_fault_here.by < 0)
+        groups[n].rope = kvb_rope_usual(c->store->group);
     else
         groups[n].rope.neighbours = !groups[n].rope.neighbours;
     c->store->group = &groups[n++];
@@ -504,6 +507,9 @@ const kvb_fault kvb_cache_faults[] = {
      SHIFTS ", context-shift slab bf16 flash", .by = 0, .cache.of = OF(SHIFT), .cache.prepared = rope_changed},
     {"shift-base-off", "K rows are turned by a base that is a hundredth too large", KVB_CHECK_BOUND,
      SHIFTS ", context-shift seq f16 flash", .by = 1.01, .cache.of = OF(SHIFT), .cache.prepared = rope_changed},
+    {"shift-rope-usual", "K rows are turned by the usual rope, whatever the model's is", KVB_CHECK_BOUND,
+     "prompt-shifts seq f32 flash, draft-shifts seq bf16 flash, draft-divisions seq f16 flash", .by = -1,
+     .cache.of = OF(SHIFT), .cache.prepared = rope_changed},
     {"defrag-forgets-rows", "cells trade places, rows do not", KVB_CHECK_WITNESS,
      "context-shift seq f32 witness, context-shift window f32 witness", .cache.of = OF(DEFRAG),
      .cache.prepared = no_moves},
