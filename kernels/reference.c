@@ -175,9 +175,10 @@ static void scan_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
     };
 }
 
-/* One token: changes n columns of head h, from column c on, and reads them. s: [d_k][COLUMNS]. */
-static void columns_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, uint32_t n, float *s,
-                         float out[COLUMNS])
+/* One token: changes n columns of head h, from column c on, and reads them. s: [d_k][COLUMNS]. A compiler makes vectors of
+ * loops over columns that do one thing; subnormal numbers are slow one by one. */
+static void columns_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, uint32_t n, float *restrict s,
+                         float out[restrict COLUMNS])
 {
     const kvb_scan_problem *p = &x->problem;
     const size_t row = (size_t)t * p->heads + h;
@@ -192,9 +193,9 @@ static void columns_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, 
     for (uint32_t j = 0; j < COLUMNS; j++) {
         decay[j] = all;
         gate[j] = each && j < n ? x->gate[row * p->d_v + c + j] : p->kind == KVB_SCAN_MAMBA2 ? x->gate[row] : 1;
-        v[j] = j < n ? x->v[row * p->d_v + c + j] : 0;
         out[j] = 0;
     }
+    memcpy(v, x->v + row * p->d_v + c, n * sizeof *v);
     for (uint32_t i = 0; i < p->d_k && p->kind == KVB_SCAN_DELTA; i++)
         for (uint32_t j = 0; j < COLUMNS; j++)
             read[j] += k[i] * (decay[j] * s[i * COLUMNS + j]);
@@ -203,10 +204,10 @@ static void columns_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, 
     for (uint32_t i = 0; i < p->d_k; i++, s += COLUMNS) {
         for (uint32_t j = 0; j < n && each; j++)
             decay[j] = expf(gate[j] * x->a[((size_t)h * p->d_k + i) * p->d_v + c + j]);
-        for (uint32_t j = 0; j < COLUMNS; j++) {
+        for (uint32_t j = 0; j < COLUMNS; j++)
             s[j] = decay[j] * s[j] + gate[j] * k[i] * v[j];
+        for (uint32_t j = 0; j < COLUMNS; j++)
             out[j] += q[i] * s[j];
-        }
     }
 }
 
