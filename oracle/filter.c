@@ -315,13 +315,14 @@ static double pairs_alike(const kvb_filter_row *row, const double *logits, const
     return pairs;
 }
 
-/* row->slope += the sum over the cells of p (slope - mean) v. */
+/* row->slope: the sum over the cells of p (slope - mean) v. */
 KVB_WIDE static void slopes_add(const kvb_filter_row *row, const kvb_filter_unit *unit, const double *slopes,
                                 double mean)
 {
     const uint32_t dim = unit->dim;
     float *restrict slope = row->slope;
     uint32_t i = 0;
+    memset(slope, 0, dim * sizeof *slope); /* new memory that is read first costs a second page fault */
     for (size_t n = 0; n < row->n_runs; n++)
         for (uint32_t token = row->runs[n].begin; token < row->runs[n].end; token++, i++) {
             const float *restrict v = unit->v + (size_t)token * dim;

@@ -390,7 +390,6 @@ static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, cons
         row->visible = rows[i].a.visible;
         row->runs = (kvb_token_run *)rows[i].a.runs;
         row->n_runs = rows[i].a.n_runs;
-        memset(row->slope, 0, p->v_dim * sizeof *row->slope);
         f->expect[i] = expect[i];
         f->expect[i].head += f->now->kv_head * p->n_heads;
         kvb_filter_truth_row(&f->truth, i, &rows[i].a, rows[i].scratch, rows[i].scratch + rows[i].a.visible,
