@@ -25,6 +25,7 @@
  * AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {
     .places = 16,
+    .waiting_bytes = 4096,
     .reading = {NARROW, FOUR({NEAR_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
 
 /* Measured on Zen 5. */

@@ -57,6 +57,9 @@ typedef struct kvb_prefetch {
     /* Few query rows read a sequence in turns from so many places, a power of two. The order in which cells are added,
      * and so the last bits of results, depend on it. Where V may be read beside K it is one place. */
     uint32_t places;
+    /* Cells of a sequence that was filled in steps wait until their rows of K have so many bytes: at least 16 cells, at
+     * most 64. 0: always 64. The last bits of results depend on it, too. */
+    uint32_t waiting_bytes;
     /* These change no result. */
     bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
     kvb_reading reading[KVB_READINGS]; /* kvb_reading_at() */

@@ -195,11 +195,21 @@ static void waiting_attend(pass *x, uint32_t tok)
     waiting->n = 0;
 }
 
+/* How many cells of a token wait, at most. Few of them lie on few memory pages, which then are read to their ends: the
+ * CPU's own prefetchers keep up with that (kernels/NOTES.md). */
+static uint32_t most_waiting(const kvb_flash *f)
+{
+    uint32_t cells = f->prefetch->waiting_bytes && f->plan.group <= FEW_ROWS ? SOME_CELLS : BLOCK;
+    while (cells < BLOCK && cells * f->k.view->cell_stride < f->prefetch->waiting_bytes)
+        cells *= 2;
+    return cells;
+}
+
 static void cells_wait(pass *x, uint32_t first, const kvb_seen *seen)
 {
     kvb_waiting *waiting = &x->w->waiting[seen->tok];
 
-    if (waiting->n + seen->cells > BLOCK)
+    if (waiting->n + seen->cells > most_waiting(x->flash))
         waiting_attend(x, seen->tok);
     waiting->n = cells_append(waiting->cell, waiting->n, first, seen->word);
 }

@@ -23,8 +23,8 @@ static uint32_t float_cost(uint32_t rows, uint32_t cells)
 
 /*
  * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a
- * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2. Groups of
- * 16 cells and more do not wait: at worst 17 cells take two additions.
+ * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2. In groups of
+ * 16 cells, which wait or do not, 17 cells take two additions at worst.
  */
 void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
