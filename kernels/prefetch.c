@@ -13,20 +13,22 @@
 #define NEAR_32       .ahead = 32, .near = true
 #define FAR           .ahead = 64
 #define NEAR_BESIDE   .ahead = 5, .near = true, .beside = true
+#define NEXT_BESIDE   .ahead = 10, .near = true, .beside = true
 #define FAR_BESIDE    .ahead = 64, .beside = true
 #define FAR_BY_CELLS  .ahead = 64, .by_cells = true
 #define NEAR_BY_CELLS .ahead = 64, .near = true, .by_cells = true
 #define AGAIN         .ahead = 64, .near = true, .again = true, .by_cells = true
 #define NARROW        THREE({NEAR_32}), ONE({FAR})
-#define INTEL(...)    FOUR({FAR}), FOUR({__VA_ARGS__}), FOUR({__VA_ARGS__}), FOUR({FAR})
 #define WIDE          TWO({FAR_BY_CELLS}), TWO({FAR})
 
 /* Measured on Granite Rapids and, before V was read beside K, on Sapphire Rapids; taken for every CPU that is not
  * AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {
     .places = 16,
-    .waiting_bytes = 4096,
-    .reading = {NARROW, FOUR({NEAR_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
+    .group_bytes = 4096,
+    .reading = {NARROW, FOUR({NEAR_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}),      /* long runs */
+                FOUR({FAR}), FOUR({NEXT_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}), /* shorter ones */
+                FOUR({FAR}), FOUR({FAR_BESIDE}), FOUR({FAR_BESIDE}), FOUR({FAR})}};
 
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {

@@ -39,8 +39,8 @@ typedef struct kvb_reading {
 
 /*
  * How the rows of a group are spread: in a run of several blocks, in a shorter run (a page, a short sequence), or each by
- * itself (a sequence that was filled in steps). Unless the run is long, the next block is prefetched at any distance:
- * `ahead` only says whether.
+ * itself (a sequence that was filled in steps). Unless the next rows in memory are read next, as in a long run or in
+ * pages without a gap, the next block is prefetched at any distance: `ahead` only says whether.
  */
 typedef enum kvb_spread { KVB_SPREAD_LONG, KVB_SPREAD_SHORT, KVB_SPREAD_APART, KVB_SPREADS } kvb_spread;
 
@@ -57,9 +57,9 @@ typedef struct kvb_prefetch {
     /* Few query rows read a sequence in turns from so many places, a power of two. The order in which cells are added,
      * and so the last bits of results, depend on it. Where V may be read beside K it is one place. */
     uint32_t places;
-    /* Cells of a sequence that was filled in steps wait until their rows of K have so many bytes: at least 16 cells, at
-     * most 64. 0: always 64. The last bits of results depend on it, too. */
-    uint32_t waiting_bytes;
+    /* Of a block that it does not see whole, a token with few query rows attends at once so many bytes of K's rows:
+     * 16 cells at least, 64 at most. 0: always up to 64 cells. The last bits of results depend on it, too. */
+    uint32_t group_bytes;
     /* These change no result. */
     bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
     kvb_reading reading[KVB_READINGS]; /* kvb_reading_at() */

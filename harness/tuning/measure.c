@@ -60,8 +60,9 @@ static const kvb_reading readings[] = {
     {.ahead = 16, .pages = true},
     {.ahead = 5, .near = true},
 };
-/* For short runs and rows apart, where the next block is prefetched at any distance. */
-static const kvb_reading readings_next[] = {{.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}};
+/* For short runs and rows apart. Rows apart prefetch the next block at any distance. */
+static const kvb_reading readings_next[] = {
+    {.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}, {.ahead = 10, .near = true}};
 /* Orders of reading rows. Each is tried for at most so many query rows. The first FEW_ORDERS gain the most. */
 static const struct {
     uint32_t most_rows;

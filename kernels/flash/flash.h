@@ -174,17 +174,18 @@ static inline const kvb_reading *kvb_group_reading(const kvb_flash *flash, const
 }
 
 /*
- * What loops over rows in place prefetch: in a turn, rows as many cells ahead as the reading says; else those of the
- * next block. Lines between here and there are prefetched again only if the group reads them, too.
+ * What loops over rows in place prefetch: in a turn, and in pages if the next block is the next in memory, rows as many
+ * cells ahead as the reading says; else those of the next block. Lines between here and there are prefetched again only
+ * if the group reads them, too.
  */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side)
 {
     const kvb_reading *r = kvb_group_reading(flash, g, side);
     const size_t stride = side->view->cell_stride;
     uint32_t cells = r->ahead;
-    if (cells && !g->turn)
+    if (cells && !g->turn && !(g->neighbours && g->ahead == BLOCK))
         cells = g->ahead;
-    else if (cells && g->runs > 1)
+    else if (cells && g->turn && g->runs > 1)
         cells = cells > 2 * g->runs ? cells / g->runs : 2;
     return (kvb_row_ahead){.bytes = cells * stride,
                            .near = r->near,

@@ -99,7 +99,7 @@ static void group_make(const pass *x, kvb_row_group *g, const kvb_block *block, 
     g->kv_head = x->kv_head;
     g->n_rows = 0;
     for (uint32_t t = i; t < i + n; t++)
-        group_add(x, g, block->seen[t].tok, word_gather(block->seen[t].word, any));
+        group_add(x, g, block->seen[t].tok, word_gather(block->seen[t].word & any, any));
     group_follow(x, g, cells_append(g->cell, 0, block->first - x->first, any), any == UINT64_MAX);
     g->neighbours = kvb_word_is_run(any);
 }
@@ -164,6 +164,15 @@ static void group_attend(pass *x, kvb_row_group *g)
         product->sums(f, x->w, g);
 }
 
+/* Most cells of a token that are attended at once, if it does not see a whole block (kvb_prefetch.group_bytes). */
+static uint32_t group_cells(const kvb_flash *f)
+{
+    uint32_t cells = f->prefetch->group_bytes && f->plan.group <= FEW_ROWS ? SOME_CELLS : BLOCK;
+    while (cells < BLOCK && cells * f->k.view->cell_stride < f->prefetch->group_bytes)
+        cells *= 2;
+    return cells;
+}
+
 /* ---- few cells of one token: of sequences that were filled step by step, which lie between each other ------------ */
 
 /* Distance from the waiting cells of token `tok` to those that are attended next: of the next token with any. */
@@ -195,43 +204,51 @@ static void waiting_attend(pass *x, uint32_t tok)
     waiting->n = 0;
 }
 
-/* How many cells of a token wait, at most. Few of them lie on few memory pages, which then are read to their ends: the
- * CPU's own prefetchers keep up with that (kernels/NOTES.md). */
-static uint32_t most_waiting(const kvb_flash *f)
-{
-    uint32_t cells = f->prefetch->waiting_bytes && f->plan.group <= FEW_ROWS ? SOME_CELLS : BLOCK;
-    while (cells < BLOCK && cells * f->k.view->cell_stride < f->prefetch->waiting_bytes)
-        cells *= 2;
-    return cells;
-}
-
 static void cells_wait(pass *x, uint32_t first, const kvb_seen *seen)
 {
     kvb_waiting *waiting = &x->w->waiting[seen->tok];
 
-    if (waiting->n + seen->cells > most_waiting(x->flash))
+    if (waiting->n + seen->cells > group_cells(x->flash))
         waiting_attend(x, seen->tok);
     waiting->n = cells_append(waiting->cell, waiting->n, first, seen->word);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
+/*
+ * What of a word is attended when the walk through its block is at cell `from`, a multiple of `cells`. If it may be cut,
+ * and consists of whole pieces of so many cells, but not of all: the piece at `from`. Else all of it, at its first cell.
+ */
+static uint64_t word_piece(uint64_t word, uint32_t from, uint32_t cells, bool cut)
+{
+    const uint64_t piece = UINT64_MAX >> (BLOCK - cells), firsts = UINT64_MAX / piece;
+    if (cut && word != UINT64_MAX && (word & firsts) * piece == word)
+        return word & piece << from;
+    return (uint32_t)__builtin_ctzll(word) / cells == from / cells ? word : 0;
+}
+
+/* Pages that are shorter than a block are attended in the order of memory. */
 static void block_attend(pass *x, const kvb_block *block)
 {
     const bool together = !x->apart && block->together;
+    const uint32_t cells = together ? BLOCK : group_cells(x->flash);
     kvb_row_group g;
 
     x->mixed |= together && block->seen->same < block->n;
-    for (uint32_t i = 0, n; i < block->n; i += n) {
-        const kvb_seen *seen = &block->seen[i];
-        n = together ? block->n : seen->same;
-        if (n == 1 && seen->cells < SOME_CELLS) {
-            cells_wait(x, block->first - x->first, seen);
-            continue;
+    for (uint32_t from = 0; from < BLOCK; from += cells)
+        for (uint32_t i = 0, n; i < block->n; i += n) {
+            const kvb_seen *seen = &block->seen[i];
+            n = together ? block->n : seen->same;
+            const uint64_t word = word_piece(together ? block->any : seen->word, from, cells, n == 1);
+            if (!word)
+                continue;
+            if (n == 1 && seen->cells < SOME_CELLS) {
+                cells_wait(x, block->first - x->first, seen);
+                continue;
+            }
+            group_make(x, &g, block, i, n, word);
+            group_attend(x, &g);
         }
-        group_make(x, &g, block, i, n, together ? block->any : seen->word);
-        group_attend(x, &g);
-    }
 }
 
 /* How many neighbouring cells a turn reads at each place: RUN_BYTES at least, if rows lie side by side. */
