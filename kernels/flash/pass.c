@@ -227,11 +227,11 @@ static uint64_t word_piece(uint64_t word, uint32_t from, uint32_t cells, bool cu
     return (uint32_t)__builtin_ctzll(word) / cells == from / cells ? word : 0;
 }
 
-/* Pages that are shorter than a block are attended in the order of memory. */
+/* Pages that are shorter than a block, and not too many, are attended in the order of memory. */
 static void block_attend(pass *x, const kvb_block *block)
 {
     const bool together = !x->apart && block->together;
-    const uint32_t cells = together ? BLOCK : group_cells(x->flash);
+    const uint32_t cells = together || block->n > BLOCK / SOME_CELLS ? BLOCK : group_cells(x->flash);
     kvb_row_group g;
 
     x->mixed |= together && block->seen->same < block->n;
