@@ -8,7 +8,6 @@
 #include "kernels/vector/vector.h"
 
 #define C        SCAN_CHUNK
-#define STRIP    4u          /* vectors of a strip of columns */
 #define STREAMED (16u << 20) /* a call with this many bytes of outputs stores them past the caches */
 
 /*
@@ -30,13 +29,12 @@ typedef struct rows_ahead {
 
 typedef struct work {
     const kvb_scan_chunk *c;
-    uint32_t d_k, d_v;
+    uint32_t d_k, d_v, h;
     const float *q[C], *k[C];
     float *keys;    /* [d_k][C]: k transposed, zeros from n on */
     float *qk, *kk; /* [C][C] products of rows */
     float *weights; /* [C][C] */
     float *u;       /* [C][d_v] of DELTA: beta (v - what the state has); then what tokens add, decayed */
-    float *reads;   /* [C][d_v] */
     float *out;     /* [C][d_v], or outputs where the call wants them */
     decays log;
     size_t out_row;      /* floats from one of `out` to the next */
@@ -64,13 +62,13 @@ static void keys_transpose(work *w)
         }
 }
 
-/* Products of the group's rows with a matrix [d_k][width]. */
-static void rows_multiply(work *w, const float *const *rows, const float *matrix, uint32_t width, float *to)
+/* Products of the group's rows with all keys. */
+static void rows_multiply(work *w, const float *const *rows, float *to)
 {
     float *at[C];
     for (uint32_t t = 0; t < w->c->n; t++)
-        at[t] = to + (size_t)t * width;
-    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, width, rows, matrix, width, at, false);
+        at[t] = to + (size_t)t * C;
+    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, C, rows, w->keys, C, at, false);
 }
 
 static void logs_sum(work *w, uint32_t h)
@@ -118,46 +116,6 @@ static void weights_make(work *w, const float *products, bool strict)
     }
 }
 
-static const float *value_of(const work *w, uint32_t t, uint32_t h)
-{
-    const kvb_scan *x = w->c->args;
-    return x->v + ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
-}
-
-/* u = beta (v - since reads - weights u), token by token: columns c .. c + vecs * VL - 1. */
-VEC_INLINE void strip_solve(work *w, uint32_t h, uint32_t vecs, uint32_t c)
-{
-    const kvb_scan *x = w->c->args;
-    const uint32_t d_v = w->d_v;
-    for (uint32_t t = 0; t < w->c->n; t++) {
-        const float *v = value_of(w, t, h) + c, *reads = w->reads + (size_t)t * d_v + c, *u = w->u + c;
-        const vf beta = vf_set(x->beta[(size_t)(w->c->first + t) * x->problem.heads + h]);
-        vf sum[STRIP];
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < vecs; i++)
-            sum[i] = vf_set(w->since[t]) * vf_load(reads + i * VL);
-        for (uint32_t before = 0; before < t; before++, u += d_v)
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < vecs; i++)
-                sum[i] = vf_fma(vf_set(w->weights[t * C + before]), vf_load(u + i * VL), sum[i]);
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < vecs; i++)
-            vf_store(w->u + (size_t)t * d_v + c + i * VL, beta * (vf_load(v + i * VL) - sum[i]));
-    }
-}
-
-/* The delta rule's writes, by substitution. */
-static void writes_solve(work *w, uint32_t h, const float *state)
-{
-    uint32_t c = 0;
-    rows_multiply(w, w->k, state, w->d_v, w->reads);
-    weights_make(w, w->kk, true);
-    for (; c + STRIP * VL <= w->d_v; c += STRIP * VL)
-        strip_solve(w, h, STRIP, c);
-    for (; c < w->d_v; c += VL)
-        strip_solve(w, h, 1, c);
-}
-
 /* Finds the rows that are read after head h of this chunk: v of the next head; after the last head q and k, too. */
 static void ahead_find(work *w, uint32_t h)
 {
@@ -184,6 +142,39 @@ static void quarter_prefetch(const work *w, uint32_t quarter)
 /* ---- outputs and the next state, by tiles of rows x vectors that stay in registers -------------------------------- */
 
 typedef void tile_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c);
+
+/* The delta rule's writes, u = beta (v - since k^T S - weights u), for tokens from `first` on: by substitution. */
+VEC_INLINE void writes_solve(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
+{
+    const kvb_scan *x = w->c->args;
+    const float *weights[PRODUCT_ROWS];
+    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++)
+        sum[i] = vf_set(0);
+    float_product(rows, vecs, w->d_k, w->k + first, state + c, w->d_v, sum);
+#pragma GCC unroll 32
+    for (uint32_t i = 0; i < rows * vecs; i++)
+        sum[i] *= vf_set(w->since[first + i / vecs]);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        weights[r] = w->weights + (first + r) * C;
+    float_product(rows, vecs, first, weights, w->u + c, w->d_v, sum);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        const size_t row = (size_t)(w->c->first + first + r) * x->problem.heads + w->h;
+        const float *v = x->v + row * w->d_v + c;
+        const vf beta = vf_set(x->beta[row]);
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < vecs; i++) {
+            const vf u = beta * (vf_load(v + i * VL) - sum[r * vecs + i]);
+            vf_store(w->u + (size_t)(first + r) * w->d_v + c + i * VL, u);
+#pragma GCC unroll 8
+            for (uint32_t then = r + 1; then < rows; then++)
+                sum[then * vecs + i] = vf_fma(vf_set(weights[then][first + r]), u, sum[then * vecs + i]);
+        }
+    }
+}
 
 /* out = since q^T S + weights writes, for tokens from `first` on: a token sees itself and those before it. */
 VEC_INLINE void outputs_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
@@ -281,15 +272,17 @@ static void head_take(work *w, uint32_t h, float *state)
     const kvb_elem elem = x->problem.out_elem;
     const size_t row = (size_t)x->problem.heads * w->d_v, at = w->c->first * row + (size_t)h * w->d_v;
 
+    w->h = h;
     ahead_find(w, h);
     quarter_prefetch(w, 0);
     logs_sum(w, h);
     if (x->problem.kind == KVB_SCAN_DELTA) {
-        writes_solve(w, h, state);
+        weights_make(w, w->kk, true);
+        panels_make(writes_solve, w, state, w->c->n);
         w->writes = w->u;
         w->writes_row = w->d_v;
     } else {
-        w->writes = value_of(w, 0, h);
+        w->writes = x->v + at;
         w->writes_row = (uint32_t)row;
     }
     if (elem == KVB_F32) {
@@ -314,8 +307,8 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
     work w = {.c = c, .d_k = d_k, .d_v = d_v, .out_row = d_v};
     w.streamed = x->problem.out_elem == KVB_F32 && (uintptr_t)x->out % 64 == 0 &&
                  (size_t)x->problem.n_tok * x->problem.heads * d_v * sizeof(float) >= STREAMED;
-    float **parts[] = {&w.keys, &w.u, &w.reads, &w.out, &w.qk, &w.kk, &w.weights};
-    const uint32_t widths[] = {d_k, d_v, d_v, d_v, C, C, C};
+    float **parts[] = {&w.keys, &w.u, &w.out, &w.qk, &w.kk, &w.weights};
+    const uint32_t widths[] = {d_k, d_v, d_v, C, C, C};
     float *at = c->scratch;
     for (uint32_t i = 0; i < sizeof parts / sizeof *parts; at += (size_t)C * widths[i++])
         *parts[i] = at;
@@ -324,9 +317,9 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
         w.k[t] = kvb_scan_row(x, x->k, c->first + t, c->head);
     }
     keys_transpose(&w);
-    rows_multiply(&w, w.q, w.keys, C, w.qk);
+    rows_multiply(&w, w.q, w.qk);
     if (x->problem.kind == KVB_SCAN_DELTA)
-        rows_multiply(&w, w.k, w.keys, C, w.kk);
+        rows_multiply(&w, w.k, w.kk);
     for (uint32_t h = 0; h < c->heads; h++)
         head_take(&w, c->head + h, c->states + (size_t)h * d_k * d_v);
     vf_stream_end();
