@@ -116,7 +116,8 @@ static void weights_make(work *w, const float *products, bool strict)
     }
 }
 
-/* Finds the rows that are read after head h of this chunk: v of the next head; after the last head q and k, too. */
+/* Finds the rows that are read after head h of this chunk: v of the next head; after the last head q and k, too. Lines of
+ * q and k behind the first are left to state_make(). */
 static void ahead_find(work *w, uint32_t h)
 {
     const kvb_scan_chunk *c = w->c;
@@ -126,8 +127,8 @@ static void ahead_find(work *w, uint32_t h)
     const uint32_t t = last ? c->then_first : c->first, head = last ? c->then_head : h + 1;
     w->n_ahead = t >= p->n_tok ? 0 : last ? 3 : 1;
     w->ahead[0] = (rows_ahead){x->v + ((size_t)t * p->heads + head) * w->d_v, (size_t)p->heads * w->d_v, w->d_v};
-    w->ahead[1] = (rows_ahead){kvb_scan_row(x, x->q, t, head), (size_t)p->groups * w->d_k, w->d_k};
-    w->ahead[2] = (rows_ahead){kvb_scan_row(x, x->k, t, head), (size_t)p->groups * w->d_k, w->d_k};
+    w->ahead[1] = (rows_ahead){kvb_scan_row(x, x->q, t, head), (size_t)p->groups * w->d_k, C};
+    w->ahead[2] = (rows_ahead){kvb_scan_row(x, x->k, t, head), (size_t)p->groups * w->d_k, C};
 }
 
 /* Prefetches every fourth line of the rows ahead. All lines at once would be more than a CPU requests at a time. */
@@ -217,6 +218,10 @@ VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, 
 #pragma GCC unroll 32 /* the next panel's: a state of 128 rows comes from the second-level cache */
     for (uint32_t i = 0; i < rows * vecs; i++)
         __builtin_prefetch(state + (size_t)(first + rows + i / vecs) * w->d_v + c + i % vecs * VL, 1, 3);
+    /* a line of the next q, and of k, for each row of the state: in bursts the CPU would wait for its own requests */
+    for (uint32_t d = first > C ? first : C; d < first + rows && c == 0 && w->n_ahead == 3; d++)
+        for (const rows_ahead *next = w->ahead + 1; next < w->ahead + 3; next++)
+            __builtin_prefetch(next->first + d % C * next->apart + d / C * C, 0, 3);
     float_product(rows, vecs, w->c->n, keys, w->u + c, w->d_v, sum);
 #pragma GCC unroll 32
     for (uint32_t i = 0; i < rows * vecs; i++) {
