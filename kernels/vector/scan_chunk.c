@@ -32,6 +32,7 @@ typedef struct work {
     uint32_t d_k, d_v, h;
     const float *q[C], *k[C];
     float *keys;    /* [d_k][C]: k transposed, zeros from n on */
+    float *decayed; /* [d_k][C]: keys that the state gets; where rows are shorter than keys, `keys` itself */
     float *qk, *kk; /* [C][C] products of rows */
     float *weights; /* [C][C] */
     float *u;       /* [C][d_v] of DELTA: beta (v - what the state has); then what tokens add, decayed */
@@ -214,7 +215,7 @@ VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, 
         sum[i] = vf_set(0);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
-        keys[r] = w->keys + (size_t)(first + r) * C;
+        keys[r] = w->decayed + (size_t)(first + r) * C;
 #pragma GCC unroll 32 /* the next panel's: a state of 128 rows comes from the second-level cache */
     for (uint32_t i = 0; i < rows * vecs; i++)
         __builtin_prefetch(state + (size_t)(first + rows + i / vecs) * w->d_v + c + i % vecs * VL, 1, 3);
@@ -222,7 +223,7 @@ VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, 
     for (uint32_t d = first > C ? first : C; d < first + rows && c == 0 && w->n_ahead == 3; d++)
         for (const rows_ahead *next = w->ahead + 1; next < w->ahead + 3; next++)
             __builtin_prefetch(next->first + d % C * next->apart + d / C * C, 0, 3);
-    float_product(rows, vecs, w->c->n, keys, w->u + c, w->d_v, sum);
+    float_product(rows, vecs, w->c->n, keys, w->writes + c, w->writes_row, sum);
 #pragma GCC unroll 32
     for (uint32_t i = 0; i < rows * vecs; i++) {
         float *to = state + (size_t)(first + i / vecs) * w->d_v + c + i % vecs * VL;
@@ -258,17 +259,24 @@ VEC_INLINE void panels_make(tile_make *make, work *w, float *state, uint32_t row
     }
 }
 
-/* u = writes with their gates, decayed until the end of the chunk. */
+/* Gates, and decays until the end of the chunk: factors of the keys, or of writes where their rows are shorter. */
 static void writes_decay(work *w)
 {
     const uint32_t last = w->c->n - 1;
     float until[C];
     for (uint32_t i = 0; i < C; i += VL)
         vf_store(until + i, vf_load(w->gate + i) * decay_between(&w->log, w->log.high[last], w->log.low[last], i));
+    if (w->decayed != w->keys) {
+        for (uint32_t at = 0; at < w->d_k * C; at += VL)
+            vf_store(w->decayed + at, vf_load(until + at % C) * vf_load(w->keys + at));
+        return;
+    }
     for (uint32_t i = 0; i <= last; i++)
         for (uint32_t c = 0; c < w->d_v; c += VL)
             vf_store(w->u + (size_t)i * w->d_v + c,
                      vf_set(until[i]) * vf_load(w->writes + (size_t)i * w->writes_row + c));
+    w->writes = w->u;
+    w->writes_row = w->d_v;
 }
 
 static void head_take(work *w, uint32_t h, float *state)
@@ -312,11 +320,13 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
     work w = {.c = c, .d_k = d_k, .d_v = d_v, .out_row = d_v};
     w.streamed = x->problem.out_elem == KVB_F32 && (uintptr_t)x->out % 64 == 0 &&
                  (size_t)x->problem.n_tok * x->problem.heads * d_v * sizeof(float) >= STREAMED;
-    float **parts[] = {&w.keys, &w.u, &w.out, &w.qk, &w.kk, &w.weights};
-    const uint32_t widths[] = {d_k, d_v, d_v, C, C, C};
+    float **parts[] = {&w.keys, &w.decayed, &w.u, &w.out, &w.qk, &w.kk, &w.weights};
+    const uint32_t widths[] = {d_k, d_k, d_v, d_v, C, C, C};
     float *at = c->scratch;
     for (uint32_t i = 0; i < sizeof parts / sizeof *parts; at += (size_t)C * widths[i++])
         *parts[i] = at;
+    if (d_k > d_v)
+        w.decayed = w.keys;
     for (uint32_t t = 0; t < c->n; t++) {
         w.q[t] = kvb_scan_row(x, x->q, c->first + t, c->head);
         w.k[t] = kvb_scan_row(x, x->k, c->first + t, c->head);

@@ -218,7 +218,7 @@ typedef struct kvb_scan_chunk {
 void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *chunk);
 static inline size_t kvb_scan_chunk_floats(uint32_t d_k, uint32_t d_v)
 {
-    return (size_t)SCAN_CHUNK * ((size_t)d_k + 2 * (size_t)d_v + 3 * SCAN_CHUNK);
+    return (size_t)SCAN_CHUNK * (2 * (size_t)d_k + 2 * (size_t)d_v + 3 * SCAN_CHUNK);
 }
 
 /* ---- prefetching rows that are decoded or packed first ----------------------------------------------------------- */
