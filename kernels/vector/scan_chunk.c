@@ -14,7 +14,8 @@
  * Log decays to base 2, summed in double from the beginning of the chunk. Each sum is two floats: a multiple of 2^-9
  * (differences below 2^15 are exact) and the rest. A token's own log is at least LEAST: below, a decay is 0 anyhow.
  */
-#define LEAST (-288.0)
+#define LEAST  (-288.0)
+#define LOG2_E 0x1.71547652b82fep+0
 
 typedef struct decays {
     float high[C], low[C];
@@ -41,6 +42,7 @@ typedef struct work {
     size_t out_row;      /* floats from one of `out` to the next */
     float since[C];      /* decays from the beginning of the chunk to each token */
     float gate[C];       /* of MAMBA2, else 1 */
+    float over[2 * C];   /* of LIGHTNING: over[C - n] is the decay over n tokens, over[C + i] is 1 */
     const float *writes; /* what tokens add along their keys, times `gate`: rows of d_v floats, u or v itself */
     uint32_t writes_row; /* floats from one to the next */
     rows_ahead ahead[3];
@@ -72,14 +74,28 @@ static void rows_multiply(work *w, const float *const *rows, float *to)
     KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, C, rows, w->keys, C, at, false);
 }
 
+/* LIGHTNING: every token decays alike, so 2^exponent is needed once for each number of tokens. */
+static void decays_make(work *w, uint32_t h)
+{
+    const double own = (double)w->c->args->a[h] * LOG2_E, bits = own > LEAST ? own : LEAST;
+    float exponents[2 * C];
+    for (uint32_t i = 0; i < 2 * C; i++)
+        exponents[i] = i < C ? (float)(bits * (C - i)) : 0;
+    for (uint32_t i = 0; i < 2 * C; i += VL)
+        vf_store(w->over + i, vf_exp2(vf_load(exponents + i)));
+    for (uint32_t t = 0; t < C; t++) {
+        w->since[t] = w->over[C - 1 - t];
+        w->gate[t] = 1;
+    }
+}
+
 static void logs_sum(work *w, uint32_t h)
 {
     const kvb_scan *x = w->c->args;
     double sum = 0, sums[C];
     for (uint32_t t = 0; t < w->c->n; t++) {
         const size_t row = (size_t)(w->c->first + t) * x->problem.heads + h;
-        const double own = (x->gate ? (double)x->gate[row] : 1.0) * (x->a ? (double)x->a[h] : 1.0);
-        const double bits = own * 0x1.71547652b82fep+0;
+        const double bits = (double)x->gate[row] * (x->a ? (double)x->a[h] : 1.0) * LOG2_E;
         sums[t] = sum += bits > LEAST ? bits : LEAST;
         w->gate[t] = x->problem.kind == KVB_SCAN_MAMBA2 ? x->gate[row] : 1;
     }
@@ -96,10 +112,13 @@ static void logs_sum(work *w, uint32_t h)
         vf_store(w->since + t, vf_exp2(vf_min(vf_load(w->log.high + t) + vf_load(w->log.low + t), vf_set(0))));
 }
 
-/* Decays from tokens i .. i + VL - 1 to the token with sums high and low; at most 1. */
-VEC_INLINE vf decay_between(const decays *log, float high, float low, uint32_t i)
+/* Decays from tokens i .. i + VL - 1 to token t; at most 1. */
+VEC_INLINE vf decays_to(const work *w, uint32_t t, uint32_t i)
 {
-    const vf apart = (vf_set(high) - vf_load(log->high + i)) + (vf_set(low) - vf_load(log->low + i));
+    const decays *log = &w->log;
+    if (w->c->args->problem.kind == KVB_SCAN_LIGHTNING)
+        return vf_load(w->over + C - t + i);
+    const vf apart = (vf_set(log->high[t]) - vf_load(log->high + i)) + (vf_set(log->low[t]) - vf_load(log->low + i));
     return vf_exp2(vf_min(apart, vf_set(0)));
 }
 
@@ -110,10 +129,10 @@ static void weights_make(work *w, const float *products, bool strict)
         float *row = w->weights + (size_t)t * C;
         const uint32_t seen = ((2u << t) - 1) >> strict; /* a bit for each i */
         for (uint32_t i = 0; i < C; i += VL)
-            vf_store(row + i, vf_select(seen >> i,
-                                        vf_load(products + (size_t)t * C + i) * vf_load(w->gate + i) *
-                                            decay_between(&w->log, w->log.high[t], w->log.low[t], i),
-                                        vf_set(0)));
+            vf_store(row + i,
+                     vf_select(seen >> i,
+                               vf_load(products + (size_t)t * C + i) * vf_load(w->gate + i) * decays_to(w, t, i),
+                               vf_set(0)));
     }
 }
 
@@ -265,7 +284,7 @@ static void writes_decay(work *w)
     const uint32_t last = w->c->n - 1;
     float until[C];
     for (uint32_t i = 0; i < C; i += VL)
-        vf_store(until + i, vf_load(w->gate + i) * decay_between(&w->log, w->log.high[last], w->log.low[last], i));
+        vf_store(until + i, vf_load(w->gate + i) * decays_to(w, last, i));
     if (w->decayed != w->keys) {
         for (uint32_t at = 0; at < w->d_k * C; at += VL)
             vf_store(w->decayed + at, vf_load(until + at % C) * vf_load(w->keys + at));
@@ -288,7 +307,10 @@ static void head_take(work *w, uint32_t h, float *state)
     w->h = h;
     ahead_find(w, h);
     quarter_prefetch(w, 0);
-    logs_sum(w, h);
+    if (x->problem.kind == KVB_SCAN_LIGHTNING)
+        decays_make(w, h);
+    else
+        logs_sum(w, h);
     if (x->problem.kind == KVB_SCAN_DELTA) {
         weights_make(w, w->kk, true);
         panels_make(writes_solve, w, state, w->c->n);
