@@ -235,9 +235,6 @@ VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, 
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         keys[r] = w->decayed + (size_t)(first + r) * C;
-#pragma GCC unroll 32 /* the next panel's: a state of 128 rows comes from the second-level cache */
-    for (uint32_t i = 0; i < rows * vecs; i++)
-        __builtin_prefetch(state + (size_t)(first + rows + i / vecs) * w->d_v + c + i % vecs * VL, 1, 3);
     /* a line of the next q, and of k, for each row of the state: in bursts the CPU would wait for its own requests */
     for (uint32_t d = first > C ? first : C; d < first + rows && c == 0 && w->n_ahead == 3; d++)
         for (const rows_ahead *next = w->ahead + 1; next < w->ahead + 3; next++)
