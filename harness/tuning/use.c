@@ -18,7 +18,7 @@
 #include "workloads/files.h"
 
 #define FILE_BYTES_MAX 65536
-#define VERSION        3
+#define VERSION        4
 #define TEXT_OF(X)     #X
 #define TEXT(X)        TEXT_OF(X)
 
