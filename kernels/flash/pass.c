@@ -216,8 +216,9 @@ static void cells_wait(pass *x, uint32_t first, const kvb_seen *seen)
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /*
- * What of a word is attended when the walk through its block is at cell `from`, a multiple of `cells`. If it may be cut,
- * and consists of whole pieces of so many cells, but not of all: the piece at `from`. Else all of it, at its first cell.
+ * The cells of `word` that are attended when the walk through a block has come to cell `from`, a multiple of `cells`. A
+ * word that may be cut, and consists of whole pieces of so many cells, gives its piece there; but a whole block is not
+ * cut. Any other word is attended at once, where its first cell is.
  */
 static uint64_t word_piece(uint64_t word, uint32_t from, uint32_t cells, bool cut)
 {

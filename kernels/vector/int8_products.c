@@ -128,6 +128,7 @@ VEC_INLINE void score_add(const int8_query *q, uint32_t g, vi sum, const float *
     vf_store(scores, x);
 }
 
+/* Scores in steps of q become scores. */
 VEC_INLINE void row_scale(const int8_query *q, uint32_t cells, float *scores)
 {
     for (uint32_t i = 0; i < cells; i += VL)
