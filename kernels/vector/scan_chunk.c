@@ -164,23 +164,31 @@ static void quarter_prefetch(const work *w, uint32_t quarter)
 
 typedef void tile_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c);
 
-/* The delta rule's writes, u = beta (v - since k^T S - weights u), for tokens from `first` on: by substitution. */
-VEC_INLINE void writes_solve(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
+/* What tokens read from `first` on: since x^T S, x being their rows of q or k, plus weights times the first n rows of
+ * u. */
+VEC_INLINE void tokens_read(const work *w, const float *const *x, const float *state, const float *u, uint32_t u_row,
+                            uint32_t n, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c, vf *sum)
 {
-    const kvb_scan *x = w->c->args;
     const float *weights[PRODUCT_ROWS];
-    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 32
     for (uint32_t i = 0; i < rows * vecs; i++)
         sum[i] = vf_set(0);
-    float_product(rows, vecs, w->d_k, w->k + first, state + c, w->d_v, sum);
+    float_product(rows, vecs, w->d_k, x + first, state + c, w->d_v, sum);
 #pragma GCC unroll 32
     for (uint32_t i = 0; i < rows * vecs; i++)
         sum[i] *= vf_set(w->since[first + i / vecs]);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         weights[r] = w->weights + (first + r) * C;
-    float_product(rows, vecs, first, weights, w->u + c, w->d_v, sum);
+    float_product(rows, vecs, n, weights, u + c, u_row, sum);
+}
+
+/* The delta rule's writes, u = beta (v - since k^T S - weights u), for tokens from `first` on: by substitution. */
+VEC_INLINE void writes_solve(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
+{
+    const kvb_scan *x = w->c->args;
+    vf sum[PRODUCT_ROWS * PRODUCT_VECS];
+    tokens_read(w, w->k, state, w->u, w->d_v, first, rows, vecs, first, c, sum);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++) {
         const size_t row = (size_t)(w->c->first + first + r) * x->problem.heads + w->h;
@@ -192,7 +200,8 @@ VEC_INLINE void writes_solve(work *w, float *state, uint32_t rows, uint32_t vecs
             vf_store(w->u + (size_t)(first + r) * w->d_v + c + i * VL, u);
 #pragma GCC unroll 8
             for (uint32_t then = r + 1; then < rows; then++)
-                sum[then * vecs + i] = vf_fma(vf_set(weights[then][first + r]), u, sum[then * vecs + i]);
+                sum[then * vecs + i] =
+                    vf_fma(vf_set(w->weights[(first + then) * C + first + r]), u, sum[then * vecs + i]);
         }
     }
 }
@@ -200,19 +209,8 @@ VEC_INLINE void writes_solve(work *w, float *state, uint32_t rows, uint32_t vecs
 /* out = since q^T S + weights writes, for tokens from `first` on: a token sees itself and those before it. */
 VEC_INLINE void outputs_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c)
 {
-    const float *weights[PRODUCT_ROWS];
     vf sum[PRODUCT_ROWS * PRODUCT_VECS];
-#pragma GCC unroll 32
-    for (uint32_t i = 0; i < rows * vecs; i++)
-        sum[i] = vf_set(0);
-    float_product(rows, vecs, w->d_k, w->q + first, state + c, w->d_v, sum);
-#pragma GCC unroll 32
-    for (uint32_t i = 0; i < rows * vecs; i++)
-        sum[i] *= vf_set(w->since[first + i / vecs]);
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-        weights[r] = w->weights + (first + r) * C;
-    float_product(rows, vecs, first + rows, weights, w->writes + c, w->writes_row, sum);
+    tokens_read(w, w->q, state, w->writes, w->writes_row, first + rows, rows, vecs, first, c, sum);
 #pragma GCC unroll 32
     for (uint32_t i = 0; i < rows * vecs; i++) {
         float *to = w->out + (first + i / vecs) * w->out_row + c + i % vecs * VL;
