@@ -481,8 +481,8 @@ TEST(test_noisy_numbers_are_withheld)
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
     fclose(out);
-    assert_contains(text, "       1k  f16    10.0m  50%* 22.0m  50%           - \n");
-    assert_contains(text, "       2k  f16    10.0m  50%       noisy  9.00m  50% \n");
+    assert_contains(text, "       1k  f16    10.0m  50%* 22.0m  50%           -\n");
+    assert_contains(text, "       2k  f16    10.0m  50%       noisy  9.00m  50%\n");
     assert_contains(text, "mine takes 2.2 times the time of flash.\n"); /* from the only row that shows both */
     result_fill(&results[1], "mine", KVB_STATUS_FAIL, NAN, 0);
     results[1].time.all.samples = 0;
