@@ -22,9 +22,9 @@ static uint32_t float_cost(uint32_t rows, uint32_t cells)
 }
 
 /*
- * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a
- * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2. In groups of
- * 16 cells, which wait or do not, 17 cells take two additions at worst.
+ * The chain of a sum over cells counts the cells of a block, then an addition for each quarter of a block (a tile), then
+ * one for each part of a split unit. A block of cells that waited may be half empty: so it counts BLOCK / 2 cells. Groups
+ * of 16 cells fit in, too: two of them have at least 17 cells.
  */
 void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {

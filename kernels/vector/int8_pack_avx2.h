@@ -174,8 +174,8 @@ VEC_INLINE void groups_transpose(const int8_rows *rows, const uint8_t *at, size_
     }
 }
 
-/* Fills table [groups][BLOCK] from the f16 at `at`. block: bytes from one f16 of a cell to the next; 0: side by side.
- * Up to seven columns from n on are written, too. */
+/* Fills table [groups][BLOCK] with the f16 at `at`. A cell's f16 lie `block` bytes apart, or side by side if that is 0.
+ * Up to seven columns behind the last cell are written, too. */
 static void f16_table(const int8_rows *rows, const uint8_t *at, size_t cell, size_t block, uint32_t groups,
                       float *table)
 {

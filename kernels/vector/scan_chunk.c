@@ -233,7 +233,8 @@ VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, 
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++)
         keys[r] = w->decayed + (size_t)(first + r) * C;
-    /* a line of the next q, and of k, for each row of the state: in bursts the CPU would wait for its own requests */
+    /* Each row of the state prefetches a line of the next q and of the next k. A CPU waits for its own requests if they
+     * come in bursts. */
     for (uint32_t d = first > C ? first : C; d < first + rows && c == 0 && w->n_ahead == 3; d++)
         for (const rows_ahead *next = w->ahead + 1; next < w->ahead + 3; next++)
             __builtin_prefetch(next->first + d % C * next->apart + d / C * C, 0, 3);

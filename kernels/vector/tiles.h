@@ -214,9 +214,9 @@ static inline uint32_t tile_rows_of(uint32_t n, uint32_t i)
 }
 
 /*
- * Multiplies one or two tiles of rows, from byte `from` on, with one or two tiles of columns, and adds the products to
- * tiles 0 to 3 (two by two). The tiles of columns lie side by side at b; their rows are `stride` bytes apart. `bytes` says
- * that the elements are bytes; otherwise they are bf16.
+ * Multiplies tiles of rows with tiles of columns, one or two of each. Tiles 0 to 3, two by two, get the products added.
+ * Rows are read from byte `from` on. The tiles of columns lie side by side at b; their rows are `stride` bytes apart.
+ * `bytes` says that the elements are bytes; otherwise they are bf16.
  */
 static inline __attribute__((always_inline)) void tiles_multiply(bool bytes, const tile_at a[2], size_t from,
                                                                  bool two_rows, const int32_t *b, size_t stride,
