@@ -118,21 +118,15 @@ typedef struct keys {
     kvb_lookahead *next;
 } keys;
 
-/* Adds a group of channels to a row's scores of VL cells, in steps of q. sum: their sums of products; d, m: the cells'
- * factors; m NULL: none. */
-VEC_INLINE void score_add(const int8_query *q, uint32_t g, vi sum, const float *d, const float *m, float *scores)
+/* Adds a group of channels to a row's scores of VL cells, in steps of q; the first group begins them, and after the last
+ * they are scores. sum: their sums of products; d, m: the cells' factors; m NULL: none. */
+VEC_INLINE void score_add(const int8_query *q, uint32_t g, bool first, bool last, vi sum, const float *d,
+                          const float *m, float *scores)
 {
-    vf x = vf_fma(vi_to_vf(sum), vf_load(d), vf_load(scores));
+    vf x = vf_fma(vi_to_vf(sum), vf_load(d), first ? vf_set(0) : vf_load(scores));
     if (m)
         x = vf_fma(vf_set((float)q->sums[g]), vf_load(m), x);
-    vf_store(scores, x);
-}
-
-/* Scores in steps of q become scores. */
-VEC_INLINE void row_scale(const int8_query *q, uint32_t cells, float *scores)
-{
-    for (uint32_t i = 0; i < cells; i += VL)
-        vf_store(scores + i, vf_load(scores + i) * vf_set(q->step));
+    vf_store(scores, last ? (vf)(x * vf_set(q->step)) : x);
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
@@ -386,7 +380,8 @@ VEC_INLINE void group_scores(bool bytes, bool has_m, uint32_t rows, uint32_t vec
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const uint32_t at = j % vecs * VL;
-        score_add(q[j / vecs], g, acc[j], d + at, has_m ? m + at : NULL, scores + j / vecs * BLOCK + i + at);
+        score_add(q[j / vecs], g, false, false, acc[j], d + at, has_m ? m + at : NULL,
+                  scores + j / vecs * BLOCK + i + at);
     }
 }
 
@@ -403,7 +398,8 @@ VEC_INLINE void panel_scores(bool bytes, bool has_m, uint32_t rows, uint32_t cel
             kvb_lookahead_step(k->next);
         }
     for (uint32_t r = 0; r < rows; r++)
-        row_scale(q[r], cells, scores + r * BLOCK);
+        for (uint32_t i = 0; i < cells; i += VL)
+            vf_store(scores + r * BLOCK + i, vf_load(scores + r * BLOCK + i) * vf_set(q[r]->step));
 }
 
 VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const void *const *queries, float *scores)

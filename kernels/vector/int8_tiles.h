@@ -62,7 +62,6 @@ static void scores_by_tiles(const keys *k, const void *const *queries, uint32_t 
     tile_at a[2] = {{0}};
     panel_sums sums;
 
-    memset(scores, 0, (size_t)n * BLOCK * sizeof *scores);
     for (uint32_t i = 0; i < parts; i++)
         strides[i] = tile_stride(queries + i * TILE_ROWS_MAX, tile_rows_of(n, i));
     for (uint32_t g = 0; g < s->groups; g++, kvb_lookahead_step(k->next)) {
@@ -78,13 +77,11 @@ static void scores_by_tiles(const keys *k, const void *const *queries, uint32_t 
                 const int8_query *q = queries[r];
                 const vi middle = vi_set(-s->of.offset * q->sums[g]);
                 for (uint32_t i = c; i < c + 2 * TILE_LANES && i < cells; i += VL)
-                    score_add(q, g, vi_load(sums.of[r] + i - c) + middle, d + i, m ? m + i : NULL,
-                              scores + (size_t)r * BLOCK + i);
+                    score_add(q, g, g == 0, g + 1 == s->groups, vi_load(sums.of[r] + i - c) + middle, d + i,
+                              m ? m + i : NULL, scores + (size_t)r * BLOCK + i);
             }
         }
     }
-    for (uint32_t r = 0; r < n; r++)
-        row_scale(queries[r], cells, scores + (size_t)r * BLOCK);
 }
 
 /* Adds to the sums of n <= AMX_PANEL rows. */
