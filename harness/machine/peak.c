@@ -70,7 +70,7 @@ LOOP(int8_avx512, AVX512(",avx512vnni"), __m512i, _mm512_set1_epi32(1),
 LOOP(int8_avx2, AVX2(",avxvnni"), __m256i, _mm256_set1_epi32(1),
      HELD("x", _mm256_dpbusd_avx_epi32(x, _mm256_set1_epi32(ONES), _mm256_set1_epi32(SIGNS))))
 
-/* Six chains of tiles, as in kernels/vector/tiles.h, over products of zeros: the time does not depend on the numbers. The
+/* Six chains of tiles, as in kernels/vector/tiles.h, over zeros: without loads the time does not depend on the numbers. The
  * chain's number counts no turn. */
 #define TILE_CHAINS 6u
 #define TILES(NAME, INSTRUCTION)                                                                                       \
