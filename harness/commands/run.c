@@ -603,6 +603,8 @@ static int selections_run(run *r)
     const bool overview = r->overview && r->format == KVB_TABLE_TEXT && r->shard.of == 1 && !error && asked_ran(r);
     if (overview)
         error = overview_run(r, &manifest);
+    if (overview && error == -EINTR)
+        snprintf(late, sizeof late, "stopped by a signal while measuring");
     error = output_close(r, error, &kept);
     int exported =
         kvb_junit_close(&r->junit, error ? NULL : &manifest, r->results.at, r->results.n, r->why, sizeof r->why);

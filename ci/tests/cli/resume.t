@@ -89,6 +89,11 @@ holds "  which says what to do" "stopped by a signal after [0-9]+ of 24 combinat
 expect_exit 0 "and is gone on with" "${run[@]}" --resume -o "$g"
 ok "  to the end" diff <(keys "$g") "$TMPDIR/whole.keys"
 
+# ---- stopped after all is judged
+: >"$out"
+killed_at 6 TERM "$out" "$KVBENCH" run --suite quick --workload agent-fork --cache paged --kernel flash
+holds "stopped while it measures: that is said" "stopped by a signal while measuring; nothing was written" "$TMPDIR/killed"
+
 # ---- several at once
 judge=("$KVBENCH" run --workload plain-decode --pool f16 --pool f32 --check)
 ok "a run that judges" "${judge[@]}" --jobs 1 -o "$TMPDIR/judged.jsonl"
