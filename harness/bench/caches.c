@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "caches/cache.h"
-#include "harness/program.h"
+#include "harness/machine/team.h"
+#include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
+#include "harness/program.h"
 #include "harness/replay/child.h"
 #include "kernels/kernels.h"
 #include "workloads/array.h"
@@ -251,16 +253,19 @@ static void decode_write(FILE *f, uint32_t tokens)
         fprintf(f, "{\"step\":{\"pos\":[%u],\"seq\":[0]}}\n", t);
 }
 
-/* A history with its values and its oracle. */
+/* A history with its values, its oracle, and the crew that replays it. */
 typedef struct history {
     kvb_trace *trace;
     kvb_values *values;
     kvb_truth truth;
     const kvb_pool_type *pool;
+    kvb_crew *crew;
+    kvb_caches *rows; /* where replays that have ended are added */
 } history;
 
 static void history_close(history *h)
 {
+    kvb_crew_close(h->crew);
     kvb_truth_close(&h->truth);
     kvb_values_free(h->values);
     kvb_trace_free(h->trace);
@@ -291,31 +296,6 @@ static int trace_make(const recipe *of, const shape *s, uint32_t tokens, kvb_tra
         error = kvb_trace_load(path, 0, trace, why, why_bytes);
     fclose(f);
     return error;
-}
-
-/* judged: with an oracle for judging; false: replays are only counted. */
-static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool judged, history *h, char *why,
-                        size_t why_bytes)
-{
-    *h = (history){.trace = NULL};
-    int error = trace_make(of, s, tokens, &h->trace, why, why_bytes);
-    if (!error)
-        error = kvb_values_make(h->trace, NULL, 0, &h->values, why, why_bytes);
-    h->pool = kvb_bench_pool("f16");
-    const kvb_truth_options options = {.trace = h->trace,
-                                       .values = h->values,
-                                       .pools = {h->pool, h->pool},
-                                       .oracle = true,
-                                       .max_pairs = judged ? ORACLE_PAIRS : FEW_PAIRS,
-                                       .opinion_pairs = judged ? OPINION_PAIRS : 0,
-                                       .seed = 1};
-    if (!error)
-        error = kvb_truth_open(&options, &h->truth, why, why_bytes);
-    if (!error && !h->truth.oracle)
-        error = kvb_why_set(-ENOTSUP, why, why_bytes, "%s", h->truth.oracle_why);
-    if (error)
-        history_close(h);
-    return kvb_stopped ? -EINTR : error;
 }
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
@@ -354,29 +334,62 @@ static kvb_caches_row *row_add(kvb_caches *rows)
     return row;
 }
 
-static void row_fill(const history *h, const kvb_child_options *child, kvb_caches_row *row)
+/* Adds the row of a replay that has ended. ctx: its history. */
+static int row_take(void *ctx, const kvb_result *result)
 {
+    const history *h = ctx;
+    kvb_caches_row *row = row_add(h->rows);
+    if (!row)
+        return -ENOMEM;
     const kvb_group *g = &h->trace->header.model.groups[0];
-    const kvb_result *r = &row->result;
+    kvb_result *r = &row->result;
     const double cell =
         (double)(h->pool->row_bytes(h->pool, g->k_dim) + h->pool->row_bytes(h->pool, g->v_dim)) * g->kv_heads;
+    *r = *result;
     row->tokens = (uint32_t)h->trace->needs.tokens;
     row->live_bytes = cell * h->trace->needs.cells;
     row->moved_bytes = r->memory.cells_moved * cell + r->memory.copied_bytes;
-    if (child->replay.kernel == &zeros && r->status == KVB_STATUS_PASS) {
+    if (!strcmp(r->kernel, zeros.name) && r->status == KVB_STATUS_PASS) {
         row->rows = r->memory.cells_written;
         row->pairs = r->traffic.flops / (2.0 * g->heads * (g->k_dim + g->v_dim));
+        r->status = KVB_STATUS_COUNTED;
     }
+    return 0;
 }
 
-/* Replays the history over one cache. counts: with the kernel that only writes zeros. */
-static int replay(const history *h, const kvb_caches_options *o, const kvb_cache_type *cache, kvb_growth growth,
-                  bool counts, kvb_caches *rows)
+/* judged: with an oracle for judging; false: replays are only counted. */
+static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool judged, kvb_caches *rows, history *h,
+                        char *why, size_t why_bytes)
 {
-    kvb_caches_row *row = row_add(rows);
-    if (!row)
-        return -ENOMEM;
-    kvb_result *r = &row->result;
+    *h = (history){.rows = rows};
+    int error = trace_make(of, s, tokens, &h->trace, why, why_bytes);
+    if (!error)
+        error = kvb_values_make(h->trace, NULL, 0, &h->values, why, why_bytes);
+    h->pool = kvb_bench_pool("f16");
+    const kvb_truth_options options = {.trace = h->trace,
+                                       .values = h->values,
+                                       .pools = {h->pool, h->pool},
+                                       .oracle = true,
+                                       .max_pairs = judged ? ORACLE_PAIRS : FEW_PAIRS,
+                                       .opinion_pairs = judged ? OPINION_PAIRS : 0,
+                                       .seed = 1};
+    if (!error)
+        error = kvb_truth_open(&options, &h->truth, why, why_bytes);
+    if (!error && !h->truth.oracle)
+        error = kvb_why_set(-ENOTSUP, why, why_bytes, "%s", h->truth.oracle_why);
+    if (!error)
+        error = kvb_crew_open(kvb_cores(), row_take, h, &h->crew);
+    if (error)
+        history_close(h);
+    return kvb_stopped ? -EINTR : error;
+}
+
+/* Replays the history over one cache; a replay that is not timed may go on beside others. counts: with the kernel that
+ * only writes zeros. */
+static int replay(const history *h, const kvb_caches_options *o, const kvb_cache_type *cache, kvb_growth growth,
+                  bool counts)
+{
+    kvb_result named, *r = &named;
     kvb_knobs knobs = kvb_knobs_usual();
     knobs.max_pairs = UINT64_MAX;
     knobs.sample_ms = (uint64_t)(1e3 * o->seconds);
@@ -405,13 +418,9 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
     snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[growth]);
     r->threads = child.threads;
     kvb_progress_now("%s, %s%s", r->workload, r->cache, counts ? ", counting" : "");
-    int error = 0;
-    if (kvb_replay_fits(h->trace, cache, r->reason, sizeof r->reason) &&
-        kvb_growth_available(growth, r->reason, sizeof r->reason))
-        error = kvb_child_run(&child, r);
-    row_fill(h, &child, row);
-    if (counts && r->status == KVB_STATUS_PASS)
-        r->status = KVB_STATUS_COUNTED;
+    const bool fits = kvb_replay_fits(h->trace, cache, r->reason, sizeof r->reason) &&
+                      kvb_growth_available(growth, r->reason, sizeof r->reason);
+    const int error = kvb_crew_add(h->crew, fits ? &child : NULL, false, r);
     return kvb_stopped ? -EINTR : error;
 }
 
@@ -420,16 +429,18 @@ static int history_measure(const recipe *of, const kvb_caches_options *o, kvb_ca
 {
     static const kvb_cache_type *const counted[] = {&kvb_cache_seq, &kvb_cache_recompute};
     history h;
-    int error = history_open(of, &real, o->cells, true, &h, why, why_bytes);
+    int error = history_open(of, &real, o->cells, true, rows, &h, why, why_bytes);
     for (size_t c = 0; c < o->registry->n[KVB_CACHES] && !error; c++)
         if (strcmp(o->registry->at[KVB_CACHES][c].name, no_cache) != 0 &&
             kvb_words_match(&o->caches, o->registry->at[KVB_CACHES][c].name))
-            error = replay(&h, o, o->registry->at[KVB_CACHES][c].definition, KVB_GROWTH_RESERVE, false, rows);
+            error = replay(&h, o, o->registry->at[KVB_CACHES][c].definition, KVB_GROWTH_RESERVE, false);
+    error = error ? error : kvb_crew_finish(h.crew);
     history_close(&h);
     if (!error)
-        error = history_open(of, &small, o->cells, false, &h, why, why_bytes);
+        error = history_open(of, &small, o->cells, false, rows, &h, why, why_bytes);
     for (size_t c = 0; c < sizeof counted / sizeof *counted && !error; c++)
-        error = replay(&h, o, counted[c], KVB_GROWTH_RESERVE, true, rows);
+        error = replay(&h, o, counted[c], KVB_GROWTH_RESERVE, true);
+    error = error ? error : kvb_crew_finish(h.crew);
     history_close(&h);
     return error;
 }
@@ -447,11 +458,12 @@ static int savings_measure(const kvb_caches_options *o, kvb_caches *rows, char *
         const recipe decode = {.name = name, .source = "one sequence, a token a step", .write = decode_write};
         if ((o->cells && tokens[i] > o->cells) || !kvb_words_match(&o->histories, name))
             continue;
-        error = history_open(&decode, &small, tokens[i], false, &h, why, why_bytes);
+        error = history_open(&decode, &small, tokens[i], false, rows, &h, why, why_bytes);
         if (!error)
-            error = replay(&h, o, &kvb_cache_recompute, KVB_GROWTH_DOUBLE, true, rows);
+            error = replay(&h, o, &kvb_cache_recompute, KVB_GROWTH_DOUBLE, true);
         for (size_t g = 0; g < sizeof growths / sizeof *growths && !error; g++)
-            error = replay(&h, o, &kvb_cache_contiguous, growths[g], true, rows);
+            error = replay(&h, o, &kvb_cache_contiguous, growths[g], true);
+        error = error ? error : kvb_crew_finish(h.crew);
         history_close(&h);
     }
     return error;
