@@ -142,7 +142,7 @@ static int contestant_open(const kvb_bench_run *run, kvb_bench_contestant *c)
     int error = c->why[0] ? 0 : kvb_bench_judge(run, c);
     if (error || c->why[0] || (c->wrong && !c->foreign))
         return error;
-    if (ns < SAMPLE_NS * REPEATS) /* the first call was the warm-up */
+    if (ns < 10 * SAMPLE_NS) /* the first call was the warm-up; a sample is one call if it was slow */
         ns = contestant_sample(run, c, &turn);
     c->repeats = (uint32_t)fmin(1 + SAMPLE_NS / ns, REPEATS);
     if (ns > PATIENCE_NS)
