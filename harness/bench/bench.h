@@ -109,6 +109,8 @@ typedef struct kvb_bench_store {
     float *rows[2];        /* [distinct][kv_heads][k_dim or v_dim] of K and V */
     const float **amax[2]; /* largest magnitudes, for formats with a head scale */
     kvb_allocator allocator;
+    kvb_probe_memory probed; /* as large as all copies: the limit's probe reads it. Kept when other rows come */
+    uint32_t probed_by;      /* threads that touched it */
 } kvb_bench_store;
 
 /* The pool of a format by its name, with or without "+had"; NULL: unknown. */
@@ -180,7 +182,7 @@ typedef struct kvb_bench_contestant {
 typedef struct kvb_bench_run {
     const kvb_team *team[2]; /* all threads; one thread, NULL: there is only one */
     const kvb_bench_scene *scene;
-    const kvb_bench_store *store;
+    kvb_bench_store *store;
     double seconds; /* for each contestant */
     uint32_t n;     /* contestants */
     kvb_bench_contestant contestant[KVB_BENCH_CONTESTANTS];

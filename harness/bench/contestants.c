@@ -92,7 +92,6 @@ void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, 
 typedef struct sampling {
     const kvb_bench_run *run;
     kvb_bench_contestant *contestant;
-    const kvb_probe_memory *copies;
     double bytes; /* of one copy */
     uint32_t team, turn;
 } sampling;
@@ -162,15 +161,20 @@ static bool takes_part(const kvb_bench_contestant *c)
 static double read_take(void *ctx)
 {
     sampling *s = ctx;
-    size_t bytes = (size_t)s->bytes;
-    uint32_t layers = s->run->store->layers, passes = (uint32_t)(PROBE_BYTES / bytes) + 1;
+    const kvb_bench_store *store = s->run->store;
+    const kvb_team *team = s->run->team[s->team];
+    const size_t bytes = (size_t)s->bytes, share = bytes / team->n / 64 * 64; /* of each thread's part */
+    uint32_t layers = store->layers, passes = (uint32_t)(PROBE_BYTES / bytes) + 1;
     double ns = 0;
     if (is_warmed(s->run))
-        kvb_read_pass(s->run->team[s->team], s->copies, bytes, 1);
+        kvb_read_pass(team, &store->probed, bytes, 1);
     if (layers == 1)
-        ns = kvb_read_pass(s->run->team[s->team], s->copies, bytes, passes);
-    for (uint32_t p = 0; p < passes && layers > 1; p++)
-        ns += kvb_read_pass(s->run->team[s->team], &s->copies[s->turn++ % layers], bytes, 1);
+        ns = kvb_read_pass(team, &store->probed, bytes, passes);
+    for (uint32_t p = 0; p < passes && layers > 1; p++) {
+        kvb_probe_memory copy = store->probed;
+        copy.base += s->turn++ % layers * share;
+        ns += kvb_read_pass(team, &copy, bytes, 1);
+    }
     return ns / ((double)bytes * passes);
 }
 
@@ -197,15 +201,15 @@ static bool team_used(const kvb_bench_run *run, uint32_t team)
     return false;
 }
 
-/* copies: [layers of the store] each with so many bytes. able: contestants that take part. */
-static void rounds_make(kvb_bench_run *run, const kvb_probe_memory *copies, double bytes, uint32_t able)
+/* bytes: of one copy. able: contestants that take part. */
+static void rounds_make(kvb_bench_run *run, double bytes, uint32_t able)
 {
     sampling sampled[ALL];
     kvb_contestant all[ALL];
     uint32_t n = 0;
     for (uint32_t team = 0; team < 2; team++)
         for (int peak = 0; peak < 2 && team_used(run, team); peak++, n++) {
-            sampled[n] = (sampling){.run = run, .copies = copies, .bytes = bytes, .team = team};
+            sampled[n] = (sampling){.run = run, .bytes = bytes, .team = team};
             all[n] = (kvb_contestant){.take = peak ? peak_take : read_take,
                                       .ctx = &sampled[n],
                                       .samples = peak ? run->peak[team] : run->read[team],
@@ -237,8 +241,8 @@ static void rounds_make(kvb_bench_run *run, const kvb_probe_memory *copies, doub
 
 int kvb_bench_run_measure(kvb_bench_run *run)
 {
-    kvb_probe_memory copies[KVB_BENCH_LAYERS] = {{0}};
-    uint32_t layers = run->store->layers, able = 0;
+    kvb_bench_store *store = run->store;
+    uint32_t able = 0;
     const kvb_peak_kind wanted = run->scene->work->peak;
     const double bytes = (double)run->scene->own.unique * kvb_bench_cell_bytes(run->scene->work);
     char why[96];
@@ -249,12 +253,14 @@ int kvb_bench_run_measure(kvb_bench_run *run)
         error = contestant_open(run, &run->contestant[e]);
         able += takes_part(&run->contestant[e]);
     }
-    for (uint32_t l = 0; l < layers && !error && able; l++)
-        error = kvb_probe_memory_open(run->team[0], (size_t)bytes, &copies[l]);
+    if (!error && able &&
+        (store->probed.bytes < (size_t)bytes * store->layers || store->probed_by != run->team[0]->n)) {
+        kvb_probe_memory_close(&store->probed);
+        error = kvb_probe_memory_open(run->team[0], (size_t)bytes * store->layers, &store->probed);
+        store->probed_by = run->team[0]->n;
+    }
     if (!error && able)
-        rounds_make(run, copies, bytes, able);
-    for (uint32_t l = 0; l < layers; l++)
-        kvb_probe_memory_close(&copies[l]);
+        rounds_make(run, bytes, able);
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 

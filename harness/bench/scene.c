@@ -197,7 +197,7 @@ static bool holds(const kvb_bench_store *s, const kvb_bench_work *work, const kv
            s->group.k_dim == g->k_dim && s->group.v_dim == g->v_dim;
 }
 
-void kvb_bench_store_close(kvb_bench_store *s)
+static void copies_close(kvb_bench_store *s)
 {
     for (uint32_t l = 0; l < s->layers; l++) {
         if (s->k[l])
@@ -209,7 +209,13 @@ void kvb_bench_store_close(kvb_bench_store *s)
         free(s->rows[side]);
         free(s->amax[side]);
     }
-    *s = (kvb_bench_store){0};
+    *s = (kvb_bench_store){.probed = s->probed, .probed_by = s->probed_by};
+}
+
+void kvb_bench_store_close(kvb_bench_store *s)
+{
+    copies_close(s);
+    kvb_probe_memory_close(&s->probed);
 }
 
 int kvb_bench_store_open(kvb_bench_store *s, const kvb_team *team, const kvb_bench_work *work, uint32_t cells,
@@ -218,7 +224,7 @@ int kvb_bench_store_open(kvb_bench_store *s, const kvb_team *team, const kvb_ben
     const kvb_group group = kvb_bench_group(work);
     if (holds(s, work, &group, cells, layers))
         return 0;
-    kvb_bench_store_close(s);
+    copies_close(s);
     touching = team;
     *s = (kvb_bench_store){.k_type = kvb_bench_pool(work->format),
                            .v_type = v_pool(work),
@@ -226,7 +232,9 @@ int kvb_bench_store_open(kvb_bench_store *s, const kvb_team *team, const kvb_ben
                            .cells = cells,
                            .layers = layers,
                            .distinct = cells < DISTINCT ? cells : DISTINCT,
-                           .allocator.source = &source};
+                           .allocator.source = &source,
+                           .probed = s->probed,
+                           .probed_by = s->probed_by};
     int error = 0;
     for (int side = 0; side < (group.latent ? 1 : 2) && !error; side++) {
         error = rows_make(s, team, side);

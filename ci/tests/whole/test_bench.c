@@ -342,7 +342,7 @@ TEST(test_wrong_kernels_do_not)
 static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double ns, char *text, size_t bytes)
 {
     static kvb_bench_run run;
-    static const kvb_bench_store store = {.layers = 1};
+    static kvb_bench_store store = {.layers = 1};
     kvb_bench_work work = {.name = "w",
                            .format = "f16",
                            .limit = limit,
