@@ -125,12 +125,20 @@ static inline size_t int8_query_bytes(const int8_shape *s)
     return int8_query_codes_at(s) + (size_t)2 * s->width;
 }
 
-/* AVX-512 packs UINT4's keys with the even channels of each eight first: it transposes a tile before it unpacks nibbles,
- * and a byte holds an even channel below an odd one. */
+/*
+ * The order of channels in a tile of keys. AVX-512 packs UINT4's with the even channels of each eight first: it
+ * transposes a tile before it unpacks nibbles, and a byte holds an even channel below an odd one. AVX2 has the even two
+ * of each four channels first where codes are widened to 16 bits.
+ */
 #if defined(__AVX512VNNI__)
-#define EVEN_FIRST 1
+#define EVEN_FIRST(ELEM) ((ELEM) == KVB_UINT4)
 #else
-#define EVEN_FIRST 0
+#define EVEN_FIRST(ELEM) ((void)(ELEM), false)
+#endif
+#if defined(OWN_BYTES)
+#define EVEN_PAIRS(ELEM) (!KEYS_OF_BYTES(ELEM))
+#else
+#define EVEN_PAIRS(ELEM) ((void)(ELEM), false)
 #endif
 
 /* ---- a packed block of rows: int8_pack.c ------------------------------------------------------------------------- */

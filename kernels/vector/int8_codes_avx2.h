@@ -84,4 +84,50 @@ VEC_INLINE __m256i codes_within(kvb_elem elem, const uint8_t *row, uint32_t c, u
     return c + 32 <= dim ? codes32_of(elem, row, c) : _mm256_zextsi128_si256(codes16_of(elem, row, c));
 }
 
+/* Transposes 16 bytes of each of eight cells: to[j] has dword j of the cells. y[j]: of cells j and j + 4. */
+VEC_INLINE void dwords_transpose(const __m256i *y, __m256i *to)
+{
+    const __m256i a = _mm256_unpacklo_epi32(y[0], y[1]), b = _mm256_unpacklo_epi32(y[2], y[3]),
+                  c = _mm256_unpackhi_epi32(y[0], y[1]), d = _mm256_unpackhi_epi32(y[2], y[3]);
+    to[0] = _mm256_unpacklo_epi64(a, b);
+    to[1] = _mm256_unpackhi_epi64(a, b);
+    to[2] = _mm256_unpacklo_epi64(c, d);
+    to[3] = _mm256_unpackhi_epi64(c, d);
+}
+
+/* Channels c .. c + 15 of eight cells: to[j] has channels 4 * j .. 4 * j + 3 of each. Codes are as in a tile of keys,
+ * but not widened. */
+VEC_INLINE void sixteen_of_eight(kvb_elem elem, const uint8_t *const *row, uint32_t c, __m256i *to)
+{
+    __m256i y[4];
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < 4; j++)
+        y[j] = KEYS_OF_BYTES(elem) ? _mm256_set_m128i(bytes16_of(elem, row[j + 4], c), bytes16_of(elem, row[j], c))
+                                   : _mm256_set_m128i(codes16_of(elem, row[j + 4], c), codes16_of(elem, row[j], c));
+    dwords_transpose(y, to);
+}
+
+/* The same of 32 channels. The nibbles of a block are split after the transposition. */
+VEC_INLINE void dwords_of_eight(kvb_elem elem, const uint8_t *const *row, uint32_t c, __m256i *to)
+{
+    const int8_elem of = int8_elem_of(elem);
+    const size_t at = c / 32 * of.block_bytes + of.codes_at;
+    __m256i y[4];
+    if (KEY_CODES(elem) == 2 || !of.block_bytes || of.offset != 8) {
+        sixteen_of_eight(elem, row, c, to);
+        sixteen_of_eight(elem, row, c + 16, to + 4);
+        return;
+    }
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < 4; j++)
+        y[j] = _mm256_loadu2_m128i((const __m128i *)(const void *)(row[j + 4] + at),
+                                   (const __m128i *)(const void *)(row[j] + at));
+    dwords_transpose(y, y);
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < 4; j++) {
+        to[j] = _mm256_and_si256(y[j], _mm256_set1_epi8(15));
+        to[j + 4] = _mm256_and_si256(_mm256_srli_epi16(y[j], 4), _mm256_set1_epi8(15));
+    }
+}
+
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of int8_products.c for few query rows with vectors of AVX2: rows of codes are used where they lie, as packing
- * a block costs more than it saves. Sums have the bits of a packed block's; scores add the same products in another
- * order. Tiles of bytes are half as large: with AVX-VNNI sums are packed, and scores of more than FEW_ROWS; with AVX2
- * scores where KEYS_OF_BYTES.
+ * a block costs more than it saves. Scores and sums have the bits of a packed block's. With AVX-VNNI tiles of bytes are
+ * half as large, and sums are packed.
  */
 #if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
 #define KVB_INT8_IN_PLACE_AVX2_H
@@ -15,13 +14,9 @@
 #define NARROW_ELEMS(X) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0)
 
 #define DOTS_IN_PLACE
-#if TILE_CODES == 4
-#define FEW_ROWS      2u /* more are faster packed */
-#define DOTS_ELEMS(X) INT8_ELEMS(X)
-#else
+#define FEW_ROWS 4u /* more would not stay in registers */
+#if TILE_CODES == 2
 #define SUMS_IN_PLACE
-#define FEW_ROWS      4u /* more would not stay in registers */
-#define DOTS_ELEMS(X) WIDE_ELEMS(X)
 #endif
 
 typedef struct coded_rows {
@@ -32,124 +27,96 @@ typedef struct coded_rows {
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* Cells of a tile. */
-VEC_INLINE uint32_t few_cells(uint32_t rows)
-{
-    return rows <= 2 ? VL / rows : 2;
-}
-
 typedef struct few_queries {
-    const int32_t *q[FEW_ROWS];
-    _Alignas(64) int32_t less[FEW_ROWS][TILE_SIGNED ? 1 : INT8_MAX_DIM / 4]; /* what the codes' offset adds, negative */
-    _Alignas(32) float steps[VL];                                            /* of each sum of a tile */
-    float total[FEW_ROWS][INT8_MAX_DIM / 32];                                /* of each group */
+    const int32_t *codes[FEW_ROWS];
+    int32_t less[INT8_MAX_DIM / 32][FEW_ROWS]; /* what the codes' offset adds to each group, negative */
+    float total[INT8_MAX_DIM / 32][FEW_ROWS];  /* of each group */
+    float step[FEW_ROWS];
 } few_queries;
 
 static void queries_read(const int8_shape *s, const void *const *queries, uint32_t n, few_queries *to)
 {
-    memset(to->steps, 0, sizeof to->steps);
+    const int32_t offset = TILE_SIGNED && !KEYS_OF_BYTES(s->elem) ? 0 : s->of.offset;
     for (uint32_t r = 0; r < n; r++) {
         const int8_query *of = queries[r];
-        to->q[r] = (const int32_t *)(const void *)((const char *)of + int8_query_codes_at(s));
-#if !TILE_SIGNED
-        for (uint32_t c = 0; c < s->dim / 4; c += VL)
-            vf_store((float *)(void *)(to->less[r] + c),
-                     (vf)-vi_dot4(vi_set(0), vi_set((int32_t)(0x01010101u * (uint32_t)s->of.offset)),
-                                  vi_load(to->q[r] + c)));
-#endif
-        for (uint32_t c = 0; c < few_cells(n); c++)
-            to->steps[r * few_cells(n) + c] = of->step;
-        for (uint32_t g = 0; g < s->groups; g++)
-            to->total[r][g] = (float)of->sums[g];
+        to->codes[r] = (const int32_t *)(const void *)((const char *)of + int8_query_codes_at(s));
+        to->step[r] = of->step;
+        for (uint32_t g = 0; g < s->groups; g++) {
+            to->less[g][r] = -offset * of->sums[g];
+            to->total[g][r] = (float)of->sums[g];
+        }
     }
 }
 
-/* A tile of cells from i on: [rows][cells] vectors. Past the last cell it repeats that cell. */
-VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i, vf *sum)
+/* Adds the products of 32 channels of eight cells. x: dwords_of_eight(); q: these channels of each row. */
+VEC_INLINE void eight_dot(kvb_elem elem, uint32_t rows, const __m256i *x, const int32_t *const *q, size_t at, vi *acc)
 {
-    const uint32_t cells = few_cells(rows), groups = k->shape->groups, per = k->shape->group / 32;
-    const uint8_t *row[VL];
-    const int32_t *of[FEW_ROWS];
+#if TILE_CODES == 2
+    const uint32_t most = int8_elem_of(elem).offset == 16 ? 4 : 8; /* as in bytes_product() */
+    __m256i pairs[FEW_ROWS];
+#pragma GCC unroll 8
+    for (uint32_t k = 0; k < 8; k++) {
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x[k], 8), 8), odd = _mm256_srai_epi16(x[k], 8);
 #pragma GCC unroll 4
-    for (uint32_t r = 0; r < rows; r++)
-        of[r] = q->q[r];
-#pragma GCC unroll 8
-    for (uint32_t c = 0; c < cells; c++)
-        row[c] = k->at.row[i + c < k->at.n ? i + c : k->at.n - 1];
-#pragma GCC unroll 8
-    for (uint32_t s = 0; s < VL; s++)
-        sum[s] = vf_set(0);
-    const float *d = k->factors.d + i;
-    const size_t step = int8_elem_of(elem).block_bytes ? int8_elem_of(elem).block_bytes : 4 * int8_elem_of(elem).bits;
-#pragma GCC unroll 1
-    for (uint32_t b = 0, left = per; b < groups * per; b++) {
-#pragma GCC unroll 8
-        for (uint32_t c = 0; c < cells; c++) {
-#if TILE_CODES == 4
-            const vi codes = (vi)codes32_of(elem, row[c], 0);
-#else
-            const vi low = (vi)_mm256_cvtepi8_epi16(codes16_of(elem, row[c], 0)),
-                     high = (vi)_mm256_cvtepi8_epi16(codes16_of(elem, row[c], 16));
-#endif
-            const vf of_cell = vf_set(d[c]);
-            __asm__ volatile("" : : : "memory"); /* q from memory for each cell: registers are for sums */
-#pragma GCC unroll 4
-            for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *x = of[r] + (size_t)32 / TILE_CODES * b;
-#if TILE_CODES == 4
-                const vi whole = vi_dot4(vi_load(q->less[r] + (size_t)VL * b), codes, vi_load(x));
-#else
-                const vi whole = vi_dot2(vi_dot2(vi_set(0), low, vi_load(x)), high, vi_load(x + VL));
-#endif
-                sum[r * cells + c] = vf_fma(vi_to_vf(whole), of_cell, sum[r * cells + c]);
+        for (uint32_t r = 0; r < rows; r++) {
+            if (!KEYS_OF_BYTES(elem)) {
+                acc[r] = vi_dot2(acc[r], (vi)even, vi_set(q[r][at + 2 * k]));
+                acc[r] = vi_dot2(acc[r], (vi)odd, vi_set(q[r][at + 2 * k + 1]));
+                __asm__ volatile("" : "+x"(acc[r]));
+                continue;
             }
-            row[c] += step;
-        }
-        if (--left == 0) {
-            left = per;
-            d += BLOCK;
+            const __m256i two = _mm256_maddubs_epi16(x[k], (__m256i)vi_set(q[r][at + k]));
+            pairs[r] = k % most ? _mm256_add_epi16(pairs[r], two) : two;
+            __asm__ volatile("" : "+x"(pairs[r])); /* in this order: else gcc 12 keeps products in memory */
+            if (k % most == most - 1)
+                acc[r] = vi_dot2(acc[r], (vi)pairs[r], vi_set(0x00010001));
         }
     }
-    if (int8_elem_of(elem).has_m)
-#pragma GCC unroll 1
-        for (uint32_t g = 0; g < groups; g++)
+#else
+    (void)elem;
 #pragma GCC unroll 8
-            for (uint32_t c = 0; c < cells; c++)
+    for (uint32_t k = 0; k < 8; k++)
 #pragma GCC unroll 4
-                for (uint32_t r = 0; r < rows; r++) { /* in one lane */
-                    const vf total = _mm256_zextps128_ps256(_mm_load_ss(&q->total[r][g]));
-                    sum[r * cells + c] = vf_fma(total, vf_set(k->factors.m[g * BLOCK + i + c]), sum[r * cells + c]);
-                }
+        for (uint32_t r = 0; r < rows; r++) {
+            acc[r] = vi_dot4(acc[r], (vi)x[k], vi_set(q[r][at + k]));
+            __asm__ volatile("" : "+x"(acc[r]));
+        }
+#endif
 }
 
-/* The scores of a tile: the totals of its vectors. */
-VEC_INLINE void few_total(uint32_t rows, const few_queries *q, uint32_t i, const vf *sum, float *scores)
+/* Scores of eight cells. */
+VEC_INLINE void eight_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i,
+                             float *scores)
 {
-    const uint32_t cells = few_cells(rows);
-    float totals[VL];
-    vf_store(totals, vf_totals(sum) * vf_load(q->steps));
+    const uint32_t groups = k->shape->groups, group = k->shape->group;
+    const int32_t *codes[FEW_ROWS];
+    vf x[FEW_ROWS];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++) {
+        codes[r] = q->codes[r];
+        x[r] = vf_set(0);
+    }
+    for (uint32_t g = 0, c = 0; g < groups; g++) {
+        const float *d = k->factors.d + g * BLOCK + i, *m = k->factors.m + g * BLOCK + i;
+        vi acc[FEW_ROWS];
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < rows; r++)
+            acc[r] = vi_set(q->less[g][r]);
+        for (const uint32_t end = c + group; c < end; c += 32) {
+            __m256i dwords[8];
+            dwords_of_eight(elem, k->at.row + i, c, dwords);
+            eight_dot(elem, rows, dwords, codes, c / KEY_CODES(elem), acc);
+        }
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < rows; r++) {
+            x[r] = vf_fma(vi_to_vf(acc[r]), vf_load(d), x[r]);
+            if (int8_elem_of(elem).has_m)
+                x[r] = vf_fma(vf_set(q->total[g][r]), vf_load(m), x[r]);
+        }
+    }
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++)
-        memcpy(scores + r * BLOCK + i, totals + r * cells, cells * sizeof *scores);
-}
-
-/* Totals of more than 2 rows are made beside the products of the next tile, which do not wait for them. */
-VEC_INLINE void few_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, float *scores,
-                           kvb_lookahead *next)
-{
-    const uint32_t cells = few_cells(rows), late = rows > 2 ? cells : 0;
-    vf sum[VL], before[VL];
-    for (uint32_t i = 0; i < k->at.n + late; i += cells) {
-        if (i < k->at.n) {
-            few_dot(elem, rows, k, q, i, sum);
-            kvb_lookahead_until(next, i, k->at.n);
-        }
-        if (i >= late)
-            few_total(rows, q, i - late, late ? before : sum, scores);
-#pragma GCC unroll 8
-        for (uint32_t s = 0; s < VL; s++)
-            before[s] = sum[s];
-    }
+        vf_store(scores + r * BLOCK + i, x[r] * vf_set(q->step[r]));
 }
 
 typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
@@ -158,17 +125,15 @@ typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *score
     static __attribute__((noinline)) void few_dots_##ELEM##_##N(const coded_rows *k, const few_queries *q,             \
                                                                 float *scores, kvb_lookahead *next)                    \
     {                                                                                                                  \
-        few_scores(ELEM, N, k, q, scores, next);                                                                       \
+        for (uint32_t i = 0; i < k->at.n; i += VL) {                                                                   \
+            eight_scores(ELEM, N, k, q, i, scores);                                                                    \
+            kvb_lookahead_until(next, i + VL, 2 * BLOCK);                                                              \
+        }                                                                                                              \
     }
-#if TILE_CODES == 4
-#define DOTS_OF(ELEM)   DOTS(ELEM, 1) DOTS(ELEM, 2)
-#define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2},
-#else
 #define DOTS_OF(ELEM)   DOTS(ELEM, 1) DOTS(ELEM, 2) DOTS(ELEM, 3) DOTS(ELEM, 4)
 #define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2, few_dots_##ELEM##_3, few_dots_##ELEM##_4},
-#endif
-DOTS_ELEMS(DOTS_OF)
-static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {DOTS_ELEMS(DOTS_LINE)};
+INT8_ELEMS(DOTS_OF)
+static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(DOTS_LINE)};
 
 /* Groups of 32 channels and multiples. */
 static bool takes_few(const int8_shape *s, uint32_t n_rows)
@@ -185,8 +150,10 @@ static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, c
     rows.shape = s;
     rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
     queries_read(s, queries, n_rows, &q);
+    for (uint32_t i = n; i % VL; i++)
+        rows.at.row[i] = rows.at.row[0];
     few_dots[s->elem][n_rows - 1](&rows, &q, scores, next);
-    for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++)
+    for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++) /* sums take all of these cells */
         memset(scores + (size_t)r * BLOCK + n, 0, (int8_cells(n) - n) * sizeof *scores);
     kvb_lookahead_until(next, 2, 2);
 }

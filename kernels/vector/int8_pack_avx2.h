@@ -5,64 +5,32 @@
 
 #include "kernels/vector/int8_codes_avx2.h"
 
-/* Stores dwords of 4 codes of 8 cells; or two of each, of 2 codes of 16 bits. */
+/* Stores dwords of 4 codes of 8 cells; or two of each, of 2 codes of 16 bits (EVEN_PAIRS). */
 VEC_INLINE void dwords_store(kvb_elem elem, __m256i x, int32_t *to)
 {
-    if (KEY_CODES(elem) == 4) {
-        vf_store((float *)(void *)to, _mm256_castsi256_ps(x));
-        return;
-    }
-    const __m256i zero = _mm256_setzero_si256();
-    const vf low = _mm256_castsi256_ps(_mm256_srai_epi16(_mm256_unpacklo_epi8(zero, x), 8)),
-             high = _mm256_castsi256_ps(_mm256_srai_epi16(_mm256_unpackhi_epi8(zero, x), 8));
-    vf_store((float *)(void *)to, _mm256_shuffle_ps(low, high, 0x88));
-    vf_store((float *)(void *)(to + BLOCK), _mm256_shuffle_ps(low, high, 0xdd));
-}
-
-/* The dwords of eight cells' blocks of 32 nibbles. Nibbles are split after the transposition. */
-VEC_INLINE void nibbles_pack(kvb_elem elem, const uint8_t *const *row, uint32_t c, int32_t *tile)
-{
-    const size_t at = c / 32 * int8_elem_of(elem).block_bytes + int8_elem_of(elem).codes_at;
-    const __m256i low = _mm256_set1_epi8(15);
-    __m256i x[4];
-#pragma GCC unroll 4
-    for (uint32_t j = 0; j < 4; j++)
-        x[j] = _mm256_loadu2_m128i((const __m128i *)(const void *)(row[j + 4] + at),
-                                   (const __m128i *)(const void *)(row[j] + at));
-    const __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpacklo_epi32(x[2], x[3]),
-                  y = _mm256_unpackhi_epi32(x[0], x[1]), z = _mm256_unpackhi_epi32(x[2], x[3]);
-    const __m256i both[4] = {_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b), _mm256_unpacklo_epi64(y, z),
-                             _mm256_unpackhi_epi64(y, z)};
-#pragma GCC unroll 4
-    for (uint32_t j = 0; j < 4; j++) {
-        dwords_store(elem, _mm256_and_si256(both[j], low), tile + j * BLOCK);
-        dwords_store(elem, _mm256_and_si256(_mm256_srli_epi16(both[j], 4), low), tile + (j + 4) * BLOCK);
-    }
+    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), odd = _mm256_srai_epi16(x, 8);
+    vf_store((float *)(void *)to, _mm256_castsi256_ps(KEY_CODES(elem) == 4 ? x : even));
+    if (KEY_CODES(elem) == 2)
+        vf_store((float *)(void *)(to + BLOCK), _mm256_castsi256_ps(odd));
 }
 
 VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
     const uint32_t first = i, end = i < rows->n ? i + INT8_SOME : i;
-    const int8_elem of = int8_elem_of(elem);
     for (; i < end; i += VL) {
         const uint8_t *row[VL];
         for (uint32_t j = 0; j < VL; j++)
             row[j] = rows->row[i + j < rows->n ? i + j : first];
-        for (uint32_t c = 0; c < s->dim; c += 32) {
-            vf x[VL];
-            if (KEY_CODES(elem) == 4 && of.block_bytes && of.offset == 8) {
-                nibbles_pack(elem, row, c, tile + c / 4 * BLOCK + i);
-                continue;
-            }
+        for (uint32_t c = 0, some; c < s->dim; c += some) {
+            __m256i x[VL];
+            some = c + 32 <= s->dim ? 32 : 16;
+            if (some == 32)
+                dwords_of_eight(elem, row, c, x);
+            else
+                sixteen_of_eight(elem, row, c, x);
 #pragma GCC unroll 8
-            for (uint32_t j = 0; j < VL; j++)
-                x[j] = _mm256_castsi256_ps(KEYS_OF_BYTES(elem) ? bytes32_of(elem, row[j], c)
-                                                               : codes_within(elem, row[j], c, s->dim));
-            vf_transpose(x);
-#pragma GCC unroll 8
-            for (uint32_t j = 0; j < VL; j++)
-                if (c + 4 * j < s->dim)
-                    dwords_store(elem, _mm256_castps_si256(x[j]), tile + (c + 4 * j) / KEY_CODES(elem) * BLOCK + i);
+            for (uint32_t j = 0; j < some / 4; j++)
+                dwords_store(elem, x[j], tile + (c + 4 * j) / KEY_CODES(elem) * BLOCK + i);
         }
     }
 }

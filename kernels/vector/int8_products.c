@@ -56,12 +56,14 @@ VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
     for (uint32_t i = 0; i < 64 / VL; i++)
         x[i] = vf_load(whole + i * VL);
     whole_store(x, KEYS_OF_BYTES(elem), to);
-#if EVEN_FIRST
+#if defined(__AVX512VNNI__)
     const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-    if (elem == KVB_UINT4) /* see EVEN_FIRST */
+    if (EVEN_FIRST(elem))
         _mm512_store_si512(to, _mm512_shuffle_epi8(_mm512_load_si512(to), _mm512_broadcast_i32x4(even_first)));
-#else
-    (void)elem;
+#elif defined(OWN_BYTES)
+    __m256i *pairs = to;
+    for (uint32_t i = 0; EVEN_PAIRS(elem) && i < 64 / 16; i++)
+        pairs[i] = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(pairs[i], 0xd8), 0xd8);
 #endif
 }
 
@@ -97,9 +99,10 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
 
 void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const void *encoded, double *q)
 {
-    static const uint8_t plain[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_first[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    static const uint8_t plain[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_first[8] = {0, 2, 4, 6, 1, 3, 5, 7},
+                         even_pairs[8] = {0, 2, 1, 3, 4, 6, 5, 7};
     const int8_shape s = int8_shape_of(k, dim);
-    const uint8_t *order = EVEN_FIRST && s.elem == KVB_UINT4 ? even_first : plain; /* channels_store() */
+    const uint8_t *order = EVEN_FIRST(s.elem) ? even_first : EVEN_PAIRS(s.elem) ? even_pairs : plain;
     const char *codes = (const char *)encoded + int8_query_codes_at(&s);
     const double step = (double)((const int8_query *)encoded)->step;
     for (uint32_t i = 0; i < dim; i++) {
@@ -511,7 +514,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
 #ifdef DOTS_IN_PLACE
-    if (takes_few(&s, n_rows) && !KEYS_OF_BYTES(s.elem)) {
+    if (takes_few(&s, n_rows)) {
         few_scores_all(&s, k, h, cells, n, queries, n_rows, scores, next, scratch);
         return;
     }
