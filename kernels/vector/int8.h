@@ -167,8 +167,8 @@ static inline uint32_t int8_cells(uint32_t n)
 
 /* Where the rows of a block lie, for one KV head. */
 typedef struct int8_rows {
-    const uint8_t *row[BLOCK]; /* their codes */
-    uint32_t at[BLOCK];        /* their cells, as stored */
+    const uint8_t *row[BLOCK]; /* their codes; from n up to the next multiple of INT8_SOME the first row's */
+    const uint32_t *at;        /* their cells, as stored */
     uint32_t n;
 } int8_rows;
 

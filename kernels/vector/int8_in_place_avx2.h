@@ -150,8 +150,6 @@ static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, c
     rows.shape = s;
     rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
     queries_read(s, queries, n_rows, &q);
-    for (uint32_t i = n; i % VL; i++)
-        rows.at.row[i] = rows.at.row[0];
     few_dots[s->elem][n_rows - 1](&rows, &q, scores, next);
     for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++) /* sums take all of these cells */
         memset(scores + (size_t)r * BLOCK + n, 0, (int8_cells(n) - n) * sizeof *scores);
@@ -204,19 +202,18 @@ static few_sums_fn *const few_sums[KVB_ELEM_COUNT][FEW_ROWS] = {WIDE_ELEMS(SUMS_
 
 /*
  * Narrow codes, as bytes, with their offset: 32 channels of a block, four cells at a time. Vector j has channels 4 * j
- * .. 4 * j + 3, then those 16 further on. vpmaddubsw adds pairs in 16 bits, which hold the sums of 16 cells: 8 * 31 *
- * 127.
+ * .. 4 * j + 3, then those 16 further on. vpmaddubsw adds pairs in 16 bits, which hold the sums of 32 cells with codes
+ * of 4 bits (16 * 15 * 127), of 16 cells with codes of 5 bits.
  */
 typedef __m256i strip[BLOCK / 4][4];
 
 VEC_INLINE void strip_pack(kvb_elem elem, const coded_rows *v, uint32_t c, __m256i (*to)[4])
 {
-    const uint32_t n = v->at.n;
-    for (uint32_t i = 0; i < (n + 15) / 16 * 16; i += 4, to++) {
+    for (uint32_t i = 0; i < (v->at.n + 15) / 16 * 16; i += 4, to++) { /* past the last weights are 0 */
         __m256i x[4];
 #pragma GCC unroll 4
-        for (uint32_t j = 0; j < 4; j++) /* past the last any will do: its weight is 0 */
-            x[j] = bytes32_of(elem, v->at.row[i + j < n ? i + j : 0], c);
+        for (uint32_t j = 0; j < 4; j++)
+            x[j] = bytes32_of(elem, v->at.row[i + j], c);
         const __m256i low = _mm256_unpacklo_epi8(x[0], x[1]), high = _mm256_unpackhi_epi8(x[0], x[1]),
                       other_low = _mm256_unpacklo_epi8(x[2], x[3]), other_high = _mm256_unpackhi_epi8(x[2], x[3]);
         (*to)[0] = _mm256_unpacklo_epi16(low, other_low);
@@ -230,18 +227,19 @@ VEC_INLINE void strip_pack(kvb_elem elem, const coded_rows *v, uint32_t c, __m25
 VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, const __m256i (*four)[4],
                           const whole_weights *whole, uint32_t c, float *const *sums)
 {
-    const uint32_t dwords = (v->at.n + 15) / 16 * 4;
+    const uint32_t dwords = (v->at.n + 15) / 16 * 4, most = v->shape->of.offset == 16 ? 4 : 8;
     vi acc[4 * 2];
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < 2 * rows; j++)
         acc[j] = vi_set(-v->shape->of.offset * whole[j / 2].sum);
-    for (uint32_t i = 0; i < dwords; i += 4) {
+    for (uint32_t i = 0, end; i < dwords; i = end) {
         __m256i pairs[4 * 2];
+        end = i + most < dwords ? i + most : dwords;
 #pragma GCC unroll 8
         for (uint32_t j = 0; j < 2 * rows; j++)
             pairs[j] = _mm256_setzero_si256();
 #pragma GCC unroll 1
-        for (uint32_t k = i; k < i + 4; k++) {
+        for (uint32_t k = i; k < end; k++) {
             const __m256i a = four[k][2 * half], b = four[k][2 * half + 1];
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < rows; r++) {
@@ -315,8 +313,6 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
     whole_weights whole[FEW_ROWS];
     rows.shape = s;
     rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, v, h, cells, n, &rows.at, scratch);
-    if (n % 2)
-        rows.at.row[n] = rows.at.row[0]; /* any will do: its weight is 0 */
     const values all = values_of(s, &rows.factors, n, most, next);
     const bool narrow = strip_packs[s->elem];
     for (uint32_t r = 0; all.most && r < n_rows; r++)

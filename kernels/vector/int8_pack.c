@@ -239,9 +239,11 @@ static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, u
     const size_t stride = view->cell_stride;
 
     rows->n = n;
-    memcpy(rows->at, cells, n * sizeof *cells);
+    rows->at = cells;
     for (uint32_t i = 0; i < n; i++)
-        rows->row[i] = base + rows->at[i] * stride;
+        rows->row[i] = base + cells[i] * stride;
+    for (uint32_t i = n; i % INT8_SOME; i++)
+        rows->row[i] = rows->row[0];
 }
 
 /* Where a block's factors lie, if it is whole, its cells are neighbours and nothing lies between their factors; else

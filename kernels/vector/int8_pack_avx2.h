@@ -16,11 +16,9 @@ VEC_INLINE void dwords_store(kvb_elem elem, __m256i x, int32_t *to)
 
 VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
 {
-    const uint32_t first = i, end = i < rows->n ? i + INT8_SOME : i;
+    const uint32_t end = i < rows->n ? i + INT8_SOME : i;
     for (; i < end; i += VL) {
-        const uint8_t *row[VL];
-        for (uint32_t j = 0; j < VL; j++)
-            row[j] = rows->row[i + j < rows->n ? i + j : first];
+        const uint8_t *const *row = rows->row + i;
         for (uint32_t c = 0, some; c < s->dim; c += some) {
             __m256i x[VL];
             some = c + 32 <= s->dim ? 32 : 16;
@@ -48,10 +46,7 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 {
     const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
     for (tile += i / 4 * s->width; i < end; i += 4, tile += s->width) {
-        const uint8_t *row[4];
-#pragma GCC unroll 4
-        for (uint32_t j = 0; j < 4; j++)
-            row[j] = rows->row[i + j < rows->n ? i + j : i]; /* past the last row any will do: its weight is 0 */
+        const uint8_t *const *row = rows->row + i;
         for (uint32_t c = 0; c < s->dim; c += 32) {
             __m256i x[4];
 #pragma GCC unroll 4
@@ -100,18 +95,12 @@ VEC_INLINE vf f16_of_rows(const uint8_t *const *row, size_t at)
     return _mm256_cvtph_ps(_mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d)));
 }
 
-/* The f16 of blocks, eight cells at a time. */
-VEC_INLINE void blocks_transpose(const int8_rows *rows, const uint8_t *at, size_t cell, size_t block, uint32_t groups,
-                                 float *table)
+/* The f16 of blocks, `at` bytes from their starts, eight cells at a time. */
+VEC_INLINE void blocks_transpose(const int8_rows *rows, size_t at, size_t block, uint32_t groups, float *table)
 {
-    for (uint32_t i = 0; i < rows->n; i += VL) {
-        const uint8_t *row[VL];
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < VL; j++)
-            row[j] = at + rows->at[i + j < rows->n ? i + j : i] * cell;
+    for (uint32_t i = 0; i < rows->n; i += VL)
         for (uint32_t g = 0; g < groups; g++)
-            vf_store(table + g * BLOCK + i, f16_of_rows(row, g * block));
-    }
+            vf_store(table + g * BLOCK + i, f16_of_rows(rows->row + i, g * block + at));
 }
 
 /* n of 1, 2 or 4 f16 side by side. */
@@ -149,7 +138,7 @@ static void f16_table(const int8_rows *rows, const uint8_t *at, size_t cell, siz
 {
     uint32_t g = 0;
     if (block) {
-        blocks_transpose(rows, at, cell, block, groups, table);
+        blocks_transpose(rows, (size_t)(at + rows->at[0] * cell - rows->row[0]), block, groups, table);
         return;
     }
     for (; g + 4 <= groups; g += 4)

@@ -323,7 +323,7 @@ VEC_INLINE vi vf_store_i8(void *p, const vf a[4], vi sum)
     __m256i high = _mm256_packs_epi32(_mm256_cvtps_epi32(a[2]), _mm256_cvtps_epi32(a[3]));
     __m256i all = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), fours);
     _mm256_storeu_si256(p, all);
-    return vi_dot4(sum, vi_set(0x01010101), (vi)all);
+    return vi_dot2(sum, (vi)_mm256_maddubs_epi16(_mm256_set1_epi8(1), all), vi_set(0x00010001));
 }
 VEC_INLINE vi vi_size_max(vi most, vf a)
 {
