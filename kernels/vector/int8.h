@@ -172,6 +172,19 @@ typedef struct int8_rows {
     uint32_t n;
 } int8_rows;
 
+static inline void int8_rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, int8_rows *rows)
+{
+    const uint8_t *base = (const uint8_t *)view->base + h * view->head_stride;
+    const size_t stride = view->cell_stride;
+
+    rows->n = n;
+    rows->at = cells;
+    for (uint32_t i = 0; i < n; i++)
+        rows->row[i] = base + cells[i] * stride;
+    for (uint32_t i = n; i % INT8_SOME; i++)
+        rows->row[i] = rows->row[0];
+}
+
 /* A packed block. TOGETHER codes of the tile are summed together. */
 typedef struct int8_block {
     int32_t *tile;

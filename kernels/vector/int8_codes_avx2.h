@@ -70,12 +70,16 @@ VEC_INLINE __m128i codes16_of(kvb_elem elem, const uint8_t *row, uint32_t c)
     return _mm_sub_epi8(x, _mm_set1_epi8(TILE_SIGNED ? (char)int8_elem_of(elem).offset : -128));
 }
 
-VEC_INLINE __m256i codes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
+VEC_INLINE __m256i codes_of_bytes(kvb_elem elem, __m256i x)
 {
-    const __m256i x = bytes32_of(elem, row, c);
     if (has_sign(elem) == TILE_SIGNED)
         return x;
     return _mm256_sub_epi8(x, _mm256_set1_epi8(TILE_SIGNED ? (char)int8_elem_of(elem).offset : -128));
+}
+
+VEC_INLINE __m256i codes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
+{
+    return codes_of_bytes(elem, bytes32_of(elem, row, c));
 }
 
 /* Zeros from dim on, a multiple of 16. */
@@ -101,9 +105,10 @@ VEC_INLINE void sixteen_of_eight(kvb_elem elem, const uint8_t *const *row, uint3
 {
     __m256i y[4];
 #pragma GCC unroll 4
-    for (uint32_t j = 0; j < 4; j++)
-        y[j] = KEYS_OF_BYTES(elem) ? _mm256_set_m128i(bytes16_of(elem, row[j + 4], c), bytes16_of(elem, row[j], c))
-                                   : _mm256_set_m128i(codes16_of(elem, row[j + 4], c), codes16_of(elem, row[j], c));
+    for (uint32_t j = 0; j < 4; j++) {
+        y[j] = _mm256_set_m128i(bytes16_of(elem, row[j + 4], c), bytes16_of(elem, row[j], c));
+        y[j] = KEYS_OF_BYTES(elem) ? y[j] : codes_of_bytes(elem, y[j]);
+    }
     dwords_transpose(y, to);
 }
 
@@ -113,7 +118,7 @@ VEC_INLINE void dwords_of_eight(kvb_elem elem, const uint8_t *const *row, uint32
     const int8_elem of = int8_elem_of(elem);
     const size_t at = c / 32 * of.block_bytes + of.codes_at;
     __m256i y[4];
-    if (KEY_CODES(elem) == 2 || !of.block_bytes || of.offset != 8) {
+    if (!of.block_bytes || of.offset != 8) {
         sixteen_of_eight(elem, row, c, to);
         sixteen_of_eight(elem, row, c + 16, to + 4);
         return;
@@ -128,6 +133,18 @@ VEC_INLINE void dwords_of_eight(kvb_elem elem, const uint8_t *const *row, uint32
         to[j] = _mm256_and_si256(y[j], _mm256_set1_epi8(15));
         to[j + 4] = _mm256_and_si256(_mm256_srli_epi16(y[j], 4), _mm256_set1_epi8(15));
     }
+}
+
+/* Eight f16, one of each row: `at` bytes from its start. The two bytes behind each are read, too. */
+VEC_INLINE vf f16_of_rows(const uint8_t *const *row, size_t at)
+{
+    __m128i x[8];
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 8; j++)
+        x[j] = _mm_cvtsi32_si128(dword_at(row[j] + at, 0));
+    const __m128i a = _mm_unpacklo_epi16(x[0], x[1]), b = _mm_unpacklo_epi16(x[2], x[3]),
+                  c = _mm_unpacklo_epi16(x[4], x[5]), d = _mm_unpacklo_epi16(x[6], x[7]);
+    return _mm256_cvtph_ps(_mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d)));
 }
 
 #endif

@@ -84,6 +84,23 @@ VEC_INLINE void eight_dot(kvb_elem elem, uint32_t rows, const __m256i *x, const 
 #endif
 }
 
+/* d of a group of eight cells from cell i on; *m: theirs, if the format has m. Those of a block are read beside the
+ * products of earlier cells, which do not wait for them. */
+VEC_INLINE vf eight_factors(kvb_elem elem, const coded_rows *k, uint32_t g, uint32_t i, vf *m)
+{
+    const int8_elem of = int8_elem_of(elem);
+    const uint8_t *const *row = k->at.row + i;
+    if (of.block_bytes) {
+        const vf d = f16_of_rows(row, g * of.block_bytes);
+        if (of.has_m)
+            *m = vf_fma(d, vf_set(of.offset), f16_of_rows(row, g * of.block_bytes + sizeof(uint16_t)));
+        return d;
+    }
+    if (of.has_m)
+        *m = vf_load(k->factors.m + g * BLOCK + i);
+    return vf_load(k->factors.d + g * BLOCK + i);
+}
+
 /* Scores of eight cells. */
 VEC_INLINE void eight_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i,
                              float *scores)
@@ -97,7 +114,8 @@ VEC_INLINE void eight_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, 
         x[r] = vf_set(0);
     }
     for (uint32_t g = 0, c = 0; g < groups; g++) {
-        const float *d = k->factors.d + g * BLOCK + i, *m = k->factors.m + g * BLOCK + i;
+        vf m = vf_set(0);
+        const vf d = eight_factors(elem, k, g, i, &m);
         vi acc[FEW_ROWS];
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < rows; r++)
@@ -109,9 +127,9 @@ VEC_INLINE void eight_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, 
         }
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < rows; r++) {
-            x[r] = vf_fma(vi_to_vf(acc[r]), vf_load(d), x[r]);
+            x[r] = vf_fma(vi_to_vf(acc[r]), d, x[r]);
             if (int8_elem_of(elem).has_m)
-                x[r] = vf_fma(vf_set(q->total[g][r]), vf_load(m), x[r]);
+                x[r] = vf_fma(vf_set(q->total[g][r]), m, x[r]);
         }
     }
 #pragma GCC unroll 4
@@ -148,7 +166,10 @@ static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, c
     coded_rows rows;
     few_queries q;
     rows.shape = s;
-    rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
+    if (s->of.block_bytes)
+        int8_rows_find(k, h, cells, n, &rows.at);
+    else
+        rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
     queries_read(s, queries, n_rows, &q);
     few_dots[s->elem][n_rows - 1](&rows, &q, scores, next);
     for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++) /* sums take all of these cells */

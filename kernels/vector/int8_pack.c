@@ -233,19 +233,6 @@ VEC_INLINE vf vf_load_f16_each(const void *p, uint32_t groups, uint32_t g)
     return vf_load_f16(each);
 }
 
-static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, int8_rows *rows)
-{
-    const uint8_t *base = (const uint8_t *)view->base + h * view->head_stride;
-    const size_t stride = view->cell_stride;
-
-    rows->n = n;
-    rows->at = cells;
-    for (uint32_t i = 0; i < n; i++)
-        rows->row[i] = base + cells[i] * stride;
-    for (uint32_t i = n; i % INT8_SOME; i++)
-        rows->row[i] = rows->row[0];
-}
-
 /* Where a block's factors lie, if it is whole, its cells are neighbours and nothing lies between their factors; else
  * NULL. */
 static const uint8_t *factors_whole(const int8_shape *s, const int8_rows *rows, const int8_factors *f)
@@ -369,7 +356,7 @@ static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t
     int8_block block = {scratch, table, s->of.has_m ? table + int8_table_bytes(s) / sizeof *table : NULL};
     int8_factors d, m;
 
-    rows_find(view, h, cells, n, rows);
+    int8_rows_find(view, h, cells, n, rows);
     factors_find(s, view, h, rows, &d, &m);
     for (uint32_t i = 0; i < int8_cells(n); i += INT8_SOME) {
         factors_collect(s, rows, i, &d);

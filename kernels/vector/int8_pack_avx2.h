@@ -83,18 +83,6 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 
 #endif
 
-/* Eight f16, one of each row: `at` bytes from its start. The two bytes behind each are read, too. */
-VEC_INLINE vf f16_of_rows(const uint8_t *const *row, size_t at)
-{
-    __m128i x[8];
-#pragma GCC unroll 8
-    for (uint32_t j = 0; j < 8; j++)
-        x[j] = _mm_cvtsi32_si128(dword_at(row[j] + at, 0));
-    const __m128i a = _mm_unpacklo_epi16(x[0], x[1]), b = _mm_unpacklo_epi16(x[2], x[3]),
-                  c = _mm_unpacklo_epi16(x[4], x[5]), d = _mm_unpacklo_epi16(x[6], x[7]);
-    return _mm256_cvtph_ps(_mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d)));
-}
-
 /* The f16 of blocks, `at` bytes from their starts, eight cells at a time. */
 VEC_INLINE void blocks_transpose(const int8_rows *rows, size_t at, size_t block, uint32_t groups, float *table)
 {
