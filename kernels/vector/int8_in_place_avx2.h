@@ -13,11 +13,14 @@
 #define WIDE_ELEMS(X)   X(KVB_INT8) X(KVB_UINT8) X(KVB_Q8_0) X(KVB_IQ4_NL)
 #define NARROW_ELEMS(X) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0)
 
-#define DOTS_IN_PLACE
-#define FEW_ROWS 4u /* more would not stay in registers */
 #if TILE_CODES == 2
-#define SUMS_IN_PLACE
+#define BYTE_ELEMS(X) NARROW_ELEMS(X)
+#else
+#define BYTE_ELEMS(X) INT8_ELEMS(X)
 #endif
+
+#define IN_PLACE
+#define FEW_ROWS 4u /* more would not stay in registers */
 
 typedef struct coded_rows {
     const int8_shape *shape;
@@ -177,9 +180,9 @@ static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, c
     kvb_lookahead_until(next, 2, 2);
 }
 
-#ifdef SUMS_IN_PLACE
-
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+#if TILE_CODES == 2
 
 /* Wide codes: channels c .. c + 15, two cells at a time. whole: [rows], of their group. */
 VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const whole_weights *whole, uint32_t c,
@@ -221,9 +224,11 @@ WIDE_ELEMS(SUMS_OF)
 #define SUMS_LINE(ELEM) [ELEM] = {few_sums_##ELEM##_1, few_sums_##ELEM##_2, few_sums_##ELEM##_3, few_sums_##ELEM##_4},
 static few_sums_fn *const few_sums[KVB_ELEM_COUNT][FEW_ROWS] = {WIDE_ELEMS(SUMS_LINE)};
 
+#endif
+
 /*
- * Narrow codes, as bytes, with their offset: 32 channels of a block, four cells at a time. Vector j has channels 4 * j
- * .. 4 * j + 3, then those 16 further on. vpmaddubsw adds pairs in 16 bits, which hold the sums of 32 cells with codes
+ * Codes that are multiplied as bytes, with their offset: 32 channels of a block, four cells at a time. Vector j has
+ * channels 4 * j .. 4 * j + 3, then those 16 further on. vpmaddubsw adds pairs in 16 bits, which hold the sums of 32 cells with codes
  * of 4 bits (16 * 15 * 127), of 16 cells with codes of 5 bits.
  */
 typedef __m256i strip[BLOCK / 4][4];
@@ -234,7 +239,7 @@ VEC_INLINE void strip_pack(kvb_elem elem, const coded_rows *v, uint32_t c, __m25
         __m256i x[4];
 #pragma GCC unroll 4
         for (uint32_t j = 0; j < 4; j++)
-            x[j] = bytes32_of(elem, v->at.row[i + j], c);
+            x[j] = KEYS_OF_BYTES(elem) ? bytes32_of(elem, v->at.row[i + j], c) : codes32_of(elem, v->at.row[i + j], c);
         const __m256i low = _mm256_unpacklo_epi8(x[0], x[1]), high = _mm256_unpackhi_epi8(x[0], x[1]),
                       other_low = _mm256_unpacklo_epi8(x[2], x[3]), other_high = _mm256_unpackhi_epi8(x[2], x[3]);
         (*to)[0] = _mm256_unpacklo_epi16(low, other_low);
@@ -248,11 +253,22 @@ VEC_INLINE void strip_pack(kvb_elem elem, const coded_rows *v, uint32_t c, __m25
 VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, const __m256i (*four)[4],
                           const whole_weights *whole, uint32_t c, float *const *sums)
 {
-    const uint32_t dwords = (v->at.n + 15) / 16 * 4, most = v->shape->of.offset == 16 ? 4 : 8;
+    const uint32_t dwords = (v->at.n + 15) / 16 * 4;
     vi acc[4 * 2];
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < 2 * rows; j++)
         acc[j] = vi_set(-v->shape->of.offset * whole[j / 2].sum);
+#if TILE_CODES == 4
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < dwords; k++)
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            const vi w = vi_set(whole[r].of[k]);
+            acc[2 * r] = vi_dot4(acc[2 * r], (vi)four[k][2 * half], w);
+            acc[2 * r + 1] = vi_dot4(acc[2 * r + 1], (vi)four[k][2 * half + 1], w);
+        }
+#else
+    const uint32_t most = v->shape->of.offset == 16 ? 4 : 8;
     for (uint32_t i = 0, end; i < dwords; i = end) {
         __m256i pairs[4 * 2];
         end = i + most < dwords ? i + most : dwords;
@@ -275,6 +291,7 @@ VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, con
         for (uint32_t j = 0; j < 2 * rows; j++)
             acc[j] = vi_dot2(acc[j], (vi)pairs[j], vi_set(0x00010001));
     }
+#endif
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) { /* 8 channels are in the lower halves, 8 in the upper ones */
         const __m256i a = (__m256i)acc[2 * r], b = (__m256i)acc[2 * r + 1];
@@ -303,19 +320,19 @@ typedef void strip_sum_fn(const coded_rows *v, const __m256i (*four)[4], const w
         strip_sum(ROWS, 0, v, four, whole, c, sums);                                                                   \
         strip_sum(ROWS, 1, v, four, whole, c, sums);                                                                   \
     }
-NARROW_ELEMS(STRIP_PACK)
+BYTE_ELEMS(STRIP_PACK)
 STRIP_SUM(1)
 STRIP_SUM(2)
 STRIP_SUM(3)
 STRIP_SUM(4)
 
 #define PACK_LINE(ELEM) [ELEM] = strip_pack_##ELEM,
-static strip_pack_fn *const strip_packs[KVB_ELEM_COUNT] = {NARROW_ELEMS(PACK_LINE)};
+static strip_pack_fn *const strip_packs[KVB_ELEM_COUNT] = {BYTE_ELEMS(PACK_LINE)};
 static strip_sum_fn *const strip_sums[FEW_ROWS] = {strip_sum_1, strip_sum_2, strip_sum_3, strip_sum_4};
 
 /* Channels c .. end - 1, of one group. */
-static void narrow_sums(const coded_rows *v, const whole_weights *whole, uint32_t rows, uint32_t c, uint32_t end,
-                        float *const *sums, kvb_lookahead *next)
+static void strips_sum(const coded_rows *v, const whole_weights *whole, uint32_t rows, uint32_t c, uint32_t end,
+                       float *const *sums, kvb_lookahead *next)
 {
     strip codes;
     for (; c < end; c += 32) {
@@ -335,19 +352,19 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
     rows.shape = s;
     rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, v, h, cells, n, &rows.at, scratch);
     const values all = values_of(s, &rows.factors, n, most, next);
-    const bool narrow = strip_packs[s->elem];
+    const bool bytes = strip_packs[s->elem];
     for (uint32_t r = 0; all.most && r < n_rows; r++)
         steps[r] = step_of_row(&all, weights + (size_t)r * BLOCK);
     for (uint32_t g = 0, c = 0; g < s->groups; g++, c += s->group) {
-        weights_of_groups(&all, g, 1, weights, steps, n_rows, narrow, whole);
-        if (narrow)
-            narrow_sums(&rows, whole, n_rows, c, c + s->group, sums, next);
+        weights_of_groups(&all, g, 1, weights, steps, n_rows, bytes, whole);
+        if (bytes)
+            strips_sum(&rows, whole, n_rows, c, c + s->group, sums, next);
+#if TILE_CODES == 2
         else
             few_sums[s->elem][n_rows - 1](&rows, whole, c, c + s->group, sums, next);
+#endif
     }
     kvb_lookahead_until(next, 2, 2);
 }
-
-#endif
 
 #endif

@@ -513,7 +513,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
                                    void *scratch)
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
-#ifdef DOTS_IN_PLACE
+#ifdef IN_PLACE
     if (takes_few(&s, n_rows)) {
         few_scores_all(&s, k, h, cells, n, queries, n_rows, scores, next, scratch);
         return;
@@ -533,7 +533,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
                                  uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
-#ifdef SUMS_IN_PLACE
+#ifdef IN_PLACE
     if (takes_few(&s, n_rows)) {
         few_sums_all(&s, v, h, cells, n, weights, n_rows, sums, next, scratch);
         return;
