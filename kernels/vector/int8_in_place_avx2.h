@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of int8_products.c for few query rows with vectors of AVX2: rows of codes are used where they lie, as packing
- * a block costs more than it saves. Scores and sums have the bits of a packed block's. With AVX-VNNI tiles of bytes are
- * half as large, and sums are packed.
+ * a block costs more than it saves. Scores and sums have the bits of a packed block's.
  */
 #if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
 #define KVB_INT8_IN_PLACE_AVX2_H
