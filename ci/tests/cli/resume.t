@@ -11,7 +11,7 @@ keys() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
     r = json.loads(line)
     print(*(r[k] for k in "workload cache pool_k pool_v kernel growth threads status".split()))' "$1"; }
-lines() { if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi; }
+lines() { { wc -l <"$1"; } 2>/dev/null || echo 0; } # a run that begins anew removes the file for a moment
 
 # killed_at LINES SIGNAL FILE COMMAND…: runs it until FILE has so many lines, then kills it. Sets status.
 killed_at() {
