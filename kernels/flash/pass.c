@@ -216,9 +216,9 @@ static void cells_wait(pass *x, uint32_t first, const kvb_seen *seen)
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /*
- * The cells of `word` that are attended when the walk through a block has come to cell `from`, a multiple of `cells`. A
- * word that may be cut, and consists of whole pieces of so many cells, gives its piece there; but a whole block is not
- * cut. Any other word is attended at once, where its first cell is.
+ * A block is attended in steps of `cells` cells. Returns those cells of `word` that the step at cell `from` takes. With
+ * `cut`, a word that has only whole steps is taken step by step, unless it is the whole block. Any other word is taken at
+ * once, in the step of its first cell.
  */
 static uint64_t word_piece(uint64_t word, uint32_t from, uint32_t cells, bool cut)
 {

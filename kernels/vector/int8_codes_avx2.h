@@ -135,7 +135,7 @@ VEC_INLINE void dwords_of_eight(kvb_elem elem, const uint8_t *const *row, uint32
     }
 }
 
-/* Eight f16, one of each row: `at` bytes from its start. The two bytes behind each are read, too. */
+/* Reads an f16 of each of eight rows, `at` bytes from its start. Loads have four bytes: two behind each f16 are read. */
 VEC_INLINE vf f16_of_rows(const uint8_t *const *row, size_t at)
 {
     __m128i x[8];

@@ -164,8 +164,7 @@ static void quarter_prefetch(const work *w, uint32_t quarter)
 
 typedef void tile_make(work *w, float *state, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c);
 
-/* What tokens read from `first` on: since x^T S, x being their rows of q or k, plus weights times the first n rows of
- * u. */
+/* sum = since x^T S + weights U for `rows` tokens from `first` on. x: their rows of q or k. U: the first n rows of u. */
 VEC_INLINE void tokens_read(const work *w, const float *const *x, const float *state, const float *u, uint32_t u_row,
                             uint32_t n, uint32_t rows, uint32_t vecs, uint32_t first, uint32_t c, vf *sum)
 {

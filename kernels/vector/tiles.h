@@ -214,8 +214,8 @@ static inline uint32_t tile_rows_of(uint32_t n, uint32_t i)
 }
 
 /*
- * Multiplies tiles of rows with tiles of columns, one or two of each. Tiles 0 to 3, two by two, get the products added.
- * Rows are read from byte `from` on. The tiles of columns lie side by side at b; their rows are `stride` bytes apart.
+ * Multiplies one or two tiles of rows with one or two tiles of columns. Adds the products of the first rows to tiles 0
+ * and 1, of the second rows to tiles 2 and 3. Rows are read from byte `from` on. The tiles of columns lie side by side at b; their rows are `stride` bytes apart.
  * `bytes` says that the elements are bytes; otherwise they are bf16.
  */
 static inline __attribute__((always_inline)) void tiles_multiply(bool bytes, const tile_at a[2], size_t from,
