@@ -167,7 +167,7 @@ typedef struct kvb_cache_type {
     /* Called when the common part is set, before pools are opened: 0, or a negative errno with nothing left behind.
      * NULL: nothing to do. */
     int (*open)(kvb_store *store);
-    void (*close)(kvb_store *store); /* frees what the policy holds; NULL: nothing */
+    void (*close)(kvb_store *store); /* gives back all that the policy took from its allocator; NULL: it took nothing */
     /* Most cells that the pools ever hold; NULL: options->capacity. */
     uint64_t (*pool_cells)(const kvb_store *store);
     /* Cells in use now, and the largest of them + 1. */

@@ -89,7 +89,7 @@ typedef enum kvb_check {
     KVB_CHECK_INPUTS,        /* an input was written to */
     KVB_CHECK_ALLOCATIONS,   /* attend() allocated or freed memory, or started a thread */
     KVB_CHECK_RETURN,        /* attend() returned another value than 0 */
-    KVB_CHECK_PROTOCOL,      /* a cache refused a call that fits or names missing cells; a pool misstates its memory */
+    KVB_CHECK_PROTOCOL,      /* a cache refuses what fits, names missing cells, or leaks; a pool misstates memory */
     KVB_CHECK_POOL,          /* a pool alone stores, moves, counts or shows rows wrongly */
     KVB_CHECK_DETERMINISTIC, /* another number of threads gives other bits, though equal bits were requested */
     KVB_CHECK_CRASH,         /* a signal or an exit; also an access to a guard page */

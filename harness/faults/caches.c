@@ -67,6 +67,8 @@ static void neighbours_swapped(kvb_fault_call *c)
     }
 }
 
+KVB_HOOK(memory_kept, kvb_fault_call *c, kvb_realloc(c->store->allocator, NULL, 0, 64))
+
 /* Once rows are there to be lost. */
 KVB_HOOK_IF(over_first_cell, kvb_fault_call *c, c->plan->n && c->plan->cells[c->plan->n - 1] > 8, c->plan->cells[0] = 0)
 
@@ -457,6 +459,8 @@ const kvb_fault kvb_cache_faults[] = {
      "plain-decode seq f32 witness, " SLABS ", " TREES, .cache.of = BRINGS, .cache.preparing = refuse_twentieth},
     {"cells-leak", "cells that were freed never count as free", KVB_CHECK_PROTOCOL,
      "sink-window window f32 witness, " TREES ", spec-batch seq f32 witness", .cache.room = room_never_written},
+    {"memory-kept", "each step takes memory that close() leaves", KVB_CHECK_PROTOCOL, DECODES ", " FORKS,
+     .cache.of = OF(STEP), .cache.prepared = memory_kept},
     {"copy-elsewhere", "a copy goes to the next sequence", KVB_CHECK_WITNESS, FORKS ", agent-fork seq f16 witness",
      .cache.of = OF(COPY), .cache.preparing = copy_elsewhere},
     {"seen-moved-over", "with a step a row is copied over another that is seen", KVB_CHECK_WITNESS,

@@ -454,6 +454,10 @@ int kvb_pass_run(kvb_pass *p)
     p->place->doing = "in the cache's close";
     kvb_cache_close(p->cache);
     p->cache = NULL;
+    if (!error && p->allocator.current_bytes && !kvb_check_is_off(KVB_CHECK_PROTOCOL)) {
+        snprintf(why, sizeof why, "the cache leaves %zu bytes of the allocator", p->allocator.current_bytes);
+        error = kvb_pass_refuse(p, -EILSEQ, "close", why);
+    }
     kvb_history_free(p->history);
     p->history = NULL;
     kvb_window_free(p->window);
