@@ -67,6 +67,19 @@ static void neighbours_swapped(kvb_fault_call *c)
     }
 }
 
+KVB_HOOK(short_as_full, kvb_fault_call *c, c->error = -ENOSPC)
+
+/* Once both cells hold rows. */
+static void short_moves(kvb_fault_call *c)
+{
+    const uint32_t from = 1;
+    uint32_t cells, high;
+    HONEST->occupied(c->store, &cells, &high);
+    for (size_t i = 0; i < c->store->n_pools && cells > 1; i++)
+        if (c->store->pools[i])
+            c->store->pools[i]->type->gather_into(c->store->pools[i], 0, &from, 1);
+}
+
 KVB_HOOK(memory_kept, kvb_fault_call *c, kvb_realloc(c->store->allocator, NULL, 0, 64))
 
 /* Once rows are there to be lost. */
@@ -461,6 +474,12 @@ const kvb_fault kvb_cache_faults[] = {
      "sink-window window f32 witness, " TREES ", spec-batch seq f32 witness", .cache.room = room_never_written},
     {"memory-kept", "each step takes memory that close() leaves", KVB_CHECK_PROTOCOL, DECODES ", " FORKS,
      .cache.of = OF(STEP), .cache.prepared = memory_kept},
+    {"short-as-full", "a step that lacks memory is refused as if the cache were full", KVB_CHECK_PROTOCOL,
+     DECODES ", " FORKS ", batched-multi-seq paged f32 witness", .cache.failed = short_as_full},
+    {"short-moves", "a step that lacks memory copies a row over another", KVB_CHECK_WITNESS, FORKS,
+     .cache.failed = short_moves},
+    {"undo-forgotten", "a group of layers keeps its part of a step for which another lacks memory", KVB_CHECK_PROTOCOL,
+     "sliding-window paged f32 witness", .cache.no_undo = true},
     {"copy-elsewhere", "a copy goes to the next sequence", KVB_CHECK_WITNESS, FORKS ", agent-fork seq f16 witness",
      .cache.of = OF(COPY), .cache.preparing = copy_elsewhere},
     {"seen-moved-over", "with a step a row is copied over another that is seen", KVB_CHECK_WITNESS,

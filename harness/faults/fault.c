@@ -222,8 +222,11 @@ static int prepare(kvb_store *store, const kvb_change *change, const kvb_feed *f
     const kvb_cache_options *options = store->options;
     hook(wrong_cache->preparing, &c);
     given = c.given;
-    if (!c.error && !c.skips)
+    if (!c.error && !c.skips) {
         c.error = kvb_fault_here.cache->prepare(store, &c.given, feed, plan);
+        if (c.error)
+            hook(wrong_cache->failed, &c);
+    }
     store->group = group;
     store->options = options;
     if (!c.error)
@@ -275,6 +278,7 @@ static const kvb_cache_type *cache_plant(const kvb_cache_type *honest, const kvb
     planted = *(kvb_fault_here.cache = honest);
     planted.prepare = prepare;
     planted.adopt = adopt;
+    planted.undo = fault->no_undo ? NULL : honest->undo;
     planted.room = fault->room ? room : honest->room;
     planted.pool_cells = fault->pool_cells ? pool_cells : honest->pool_cells;
     planted.lies = fault->lies && honest->lies ? lies : honest->lies;

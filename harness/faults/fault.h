@@ -92,6 +92,8 @@ typedef struct kvb_wrong_cache {
     uint32_t of; /* kinds of changes for which preparing() to adopted() run, 1 << kind; 0: all. query(): steps alone */
     void (*preparing)(kvb_fault_call *c);    /* store->group and store->options are restored after prepare() */
     void (*prepared)(kvb_fault_call *c);     /* after a prepare() without error */
+    void (*failed)(kvb_fault_call *c);       /* after a prepare() with an error of its own */
+    bool no_undo;                            /* undo() does nothing */
     void (*query)(const kvb_fault_query *q); /* then, for each query of a step, the last one first */
     void (*adopting)(kvb_fault_call *c), (*adopted)(kvb_fault_call *c); /* before and after adopt() */
     uint32_t (*room)(const kvb_fault_call *c, uint32_t left); /* replaces room(); left: capacity - cells in use */

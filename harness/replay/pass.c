@@ -12,7 +12,8 @@
 #include "workloads/array.h"
 #include "workloads/live/play.h"
 
-#define FILL_CHUNK 4096u /* tokens of one step of a fill */
+#define FILL_CHUNK  4096u /* tokens of one step of a fill */
+#define SHORT_CALLS 64u   /* most calls of a change that meet a refused request of memory */
 
 /* Ends the current step: its time becomes a sample of this kind. */
 static int step_end(kvb_pass *p, kvb_step_kind kind)
@@ -20,6 +21,76 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
     double ns = p->meter.step_ns;
     p->meter.step_ns = 0;
     return kvb_sample_add(&p->meter.times[kind], ns);
+}
+
+/* ---- calls that the cache refuses -------------------------------------------------------------------------------- */
+
+/* The state that a refused call must not change. Where memory was short, only the first SHORT_COUNTS counts are
+ * compared: pools that have grown need not shrink. */
+enum { SHORT_COUNTS = 4, COUNTS = 7 };
+typedef struct state {
+    uint64_t usage[KVB_MODEL_GROUPS][COUNTS];
+    uint64_t tokens; /* sum of the sequences' lengths and pending nodes */
+    uint64_t fed;
+} state;
+
+static state state_of(const kvb_pass *p, size_t n_counts)
+{
+    const uint64_t *feed;
+    state s = {.fed = kvb_cache_feed(p->cache, &feed)};
+    for (uint32_t g = 0; g < p->trace->header.model.n_groups; g++) {
+        kvb_cache_usage u;
+        kvb_cache_usage_of(p->cache, g, &u);
+        const uint64_t counts[COUNTS] = {u.cells_live, u.cells_peak, u.cells_written, u.cells_moved,
+                                         u.high_water, u.growths,    u.reserved_bytes};
+        memcpy(s.usage[g], counts, n_counts * sizeof *counts);
+    }
+    for (uint32_t q = 0; q < p->trace->needs.seqs; q++)
+        s.tokens += kvb_cache_length(p->cache, q) + kvb_cache_pending(p->cache, q);
+    return s;
+}
+
+/* Makes the call of n tokens of a step, from token `from` on, or of a control event. */
+static int change_call(kvb_pass *p, const kvb_event *event, kvb_event_kind kind, uint32_t from, uint32_t n)
+{
+    const double started = kvb_pass_clock(p);
+    const int error = kind <= KVB_EVENT_PROPOSE ? kvb_play_plan(p->cache, event, from, n, p->trace->needs.reuse)
+                                                : kvb_play_control(p->cache, event, kind, &p->slots);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    return error;
+}
+
+/*
+ * Makes a call. In a pass that is short of memory, the call's first request of memory is refused, then, in a second call, the
+ * second request, until no request is left. Each of these calls must return -ENOMEM and leave the cache as it was, or do
+ * without the memory.
+ */
+static int change_make(kvb_pass *p, const kvb_event *event, const char *name, uint32_t from, uint32_t n)
+{
+    const char *const doing = p->place->doing;
+    kvb_allocator *a = &p->allocator;
+    char why[160];
+    for (uint64_t nth = 1; nth <= SHORT_CALLS && p->short_of_memory; nth++) {
+        const state before = state_of(p, SHORT_COUNTS);
+        p->place->doing = "in a call whose request of memory was refused";
+        a->fail_request = a->requests + nth;
+        const int error = change_call(p, event, event->kind, from, n);
+        const bool refused = a->requests >= a->fail_request;
+        a->fail_request = 0;
+        p->place->doing = doing;
+        p->met_shortage |= refused;
+        if (!refused || !error)
+            return error;
+        const state after = state_of(p, SHORT_COUNTS);
+        if (error == -ENOMEM && !memcmp(&before, &after, sizeof before))
+            continue;
+        snprintf(why, sizeof why,
+                 "a request of memory was refused: the call should return ENOMEM and change nothing, but %s%s",
+                 error == -ENOMEM ? "has changed the cache" : "returned ",
+                 error == -ENOMEM ? "" : strerrorname_np(-error));
+        return kvb_pass_refuse(p, -EPROTO, name, why);
+    }
+    return change_call(p, event, event->kind, from, n);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
@@ -32,9 +103,9 @@ static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_
     p->place->doing = "in the cache's can_extend";
     bool admitted = kvb_play_admits(p->cache, event, from, n);
     p->place->doing = "in the cache's begin_step";
-    double started = kvb_pass_clock(p);
-    int error = kvb_play_plan(p->cache, event, from, n, p->trace->needs.reuse);
-    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    int error = change_make(p, event, call, from, n);
+    if (p->ended)
+        return error;
     if (error && (error != -ENOSPC || !admitted))
         return kvb_pass_refuse(p, error, call, kvb_cache_why(p->cache));
     if (!error == admitted)
@@ -107,7 +178,9 @@ static int layer_attend(kvb_pass *p, kvb_made *made)
     int error = p->watch ? kvb_pool_watch_tell(p->watch, p->window, fed->tokens, fed->n, why, sizeof why) : 0;
     if (error)
         return error == -EILSEQ ? kvb_pass_refuse(p, error, "update_and_fetch", why) : error;
-    if (fed->event->kind == KVB_EVENT_FILL || (only && !kvb_only_has(only, p->trace, p->place->event, made->layer)))
+    const bool idle = p->short_of_memory && !p->met_shortage && p->place->event + 1 < p->trace->n_events;
+    if (idle || fed->event->kind == KVB_EVENT_FILL ||
+        (only && !kvb_only_has(only, p->trace, p->place->event, made->layer)))
         return 0;
     return kvb_pass_call(p, made);
 }
@@ -229,36 +302,13 @@ static int slot_tell(kvb_pass *p, const kvb_event *event)
 static int control_step(kvb_pass *p, const kvb_event *event)
 {
     p->place->doing = "in a control call";
-    double started = kvb_pass_clock(p);
-    int error = kvb_play_control(p->cache, event, event->kind, &p->slots);
-    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    int error = change_make(p, event, kvb_event_kind_name(event->kind), 0, 0);
+    if (p->ended)
+        return error;
     if (error)
         return kvb_pass_refuse(p, error, kvb_event_kind_name(event->kind), kvb_cache_why(p->cache));
     error = slot_tell(p, event);
     return error ? error : step_end(p, KVB_KIND_CONTROL);
-}
-
-/* The state that a refused call must not change. */
-typedef struct state {
-    uint64_t usage[KVB_MODEL_GROUPS][7];
-    uint64_t tokens; /* sum of the sequences' lengths and pending nodes */
-    uint64_t fed;
-} state;
-
-static state state_of(const kvb_pass *p)
-{
-    const uint64_t *feed;
-    state s = {.fed = kvb_cache_feed(p->cache, &feed)};
-    for (uint32_t g = 0; g < p->trace->header.model.n_groups; g++) {
-        kvb_cache_usage u;
-        kvb_cache_usage_of(p->cache, g, &u);
-        const uint64_t counts[] = {u.cells_live,  u.cells_peak, u.high_water,    u.cells_written,
-                                   u.cells_moved, u.growths,    u.reserved_bytes};
-        memcpy(s.usage[g], counts, sizeof counts);
-    }
-    for (uint32_t q = 0; q < p->trace->needs.seqs; q++)
-        s.tokens += kvb_cache_length(p->cache, q) + kvb_cache_pending(p->cache, q);
-    return s;
 }
 
 /* Makes a call that the cache must refuse, with the trace's error and without a change. */
@@ -266,13 +316,12 @@ static int refusal_run(kvb_pass *p, const kvb_event *event)
 {
     const char *call = kvb_event_kind_name(event->call), *error = kvb_refusal_name(event->error);
     const bool steps = event->call <= KVB_EVENT_PROPOSE;
-    const state before = state_of(p);
+    const state before = state_of(p, COUNTS);
     char why[320];
     p->place->doing = "in a call that it must refuse";
     bool admitted = steps && event->error == -ENOSPC && kvb_play_admits(p->cache, event, 0, event->n);
-    int got = steps ? kvb_play_plan(p->cache, event, 0, event->n, p->trace->needs.reuse)
-                    : kvb_play_control(p->cache, event, event->call, &p->slots);
-    const state after = state_of(p);
+    int got = change_call(p, event, event->call, 0, event->n);
+    const state after = state_of(p, COUNTS);
     if (got == -ENOTSUP)
         return kvb_pass_refuse(p, got, call, kvb_cache_why(p->cache));
     if (!got)
@@ -326,6 +375,7 @@ static int memory_watch(kvb_pass *p, const kvb_event *event)
 
 static int event_run(kvb_pass *p, const kvb_event *event)
 {
+    p->met_shortage = false;
     int error = p->history ? kvb_history_apply(p->history, event) : 0;
     if (event->kind == KVB_EVENT_REFUSED) {
         error = error ? error : refusal_run(p, event);

@@ -207,6 +207,20 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     return 0;
 }
 
+/* Replays the trace once more, short of memory. What was measured and counted stays that of the first pass. */
+static int shortage_run(kvb_pass *p)
+{
+    const kvb_pass first = *p;
+    p->short_of_memory = true;
+    const int error = kvb_pass_run(p);
+    p->number = first.number;
+    p->allocator = first.allocator;
+    p->holdings = first.holdings;
+    p->witness.queries = first.witness.queries;
+    p->witness.cells = first.witness.cells;
+    return error;
+}
+
 int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result)
 {
     double started = kvb_now_seconds();
@@ -217,6 +231,9 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         options->turn(options->turn_ctx);
     if (!error)
         error = kvb_pass_run(&p);
+    if (!error && !options->oracle && !options->unjudged && !options->turn && !options->counters &&
+        !kvb_check_is_off(KVB_CHECK_PROTOCOL))
+        error = shortage_run(&p);
     if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
         const double first = kvb_now_seconds() - started;
         error = kvb_roofline_open(&roofline, options->team,
