@@ -61,9 +61,9 @@ static int change_call(kvb_pass *p, const kvb_event *event, kvb_event_kind kind,
 }
 
 /*
- * Makes a call. In a pass that is short of memory, the call's first request of memory is refused, then, in a second call, the
- * second request, until no request is left. Each of these calls must return -ENOMEM and leave the cache as it was, or do
- * without the memory.
+ * Makes a call. In a pass that is short of memory, the call's first request of memory is refused. Then the call is made
+ * again, and its second request is refused, until a call needs no more requests. A refused call must return -ENOMEM and
+ * leave the cache as it was, or succeed without the memory.
  */
 static int change_make(kvb_pass *p, const kvb_event *event, const char *name, uint32_t from, uint32_t n)
 {
@@ -84,8 +84,7 @@ static int change_make(kvb_pass *p, const kvb_event *event, const char *name, ui
         const state after = state_of(p, SHORT_COUNTS);
         if (error == -ENOMEM && !memcmp(&before, &after, sizeof before))
             continue;
-        snprintf(why, sizeof why,
-                 "a request of memory was refused: the call should return ENOMEM and change nothing, but %s%s",
+        snprintf(why, sizeof why, "the call should return ENOMEM and change nothing, but %s%s",
                  error == -ENOMEM ? "has changed the cache" : "returned ",
                  error == -ENOMEM ? "" : strerrorname_np(-error));
         return kvb_pass_refuse(p, -EPROTO, name, why);

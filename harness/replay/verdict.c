@@ -293,8 +293,8 @@ int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
     p->ended = true;
     p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
     p->result->check = KVB_CHECK_PROTOCOL;
-    snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
-             why && *why ? why : strerror(-error));
+    snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s%s", event->line, what,
+             p->short_of_memory ? "memory ran short: " : "", why && *why ? why : strerror(-error));
     if (p->result->status == KVB_STATUS_FAIL)
         kvb_event_add(event, p->result);
     return error;
