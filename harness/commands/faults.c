@@ -49,14 +49,14 @@ static const kvb_option options[] = {
 /* ---- one place --------------------------------------------------------------------------------------------------- */
 
 /* A parsed place: "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks",
- * "before-rope", "sampled" (few rows are judged in full), "alone" (other rows get no second opinion), "deterministic".
- * Single calls: "AXIS=VALUE" takes only calls with this value. */
+ * "before-rope", "sampled" (few rows are judged in full), "alone" (other rows get no second opinion), "deterministic",
+ * "reserve" (the growth of pools). Single calls: "AXIS=VALUE" takes only calls with this value. */
 #define WHERE_BYTES 96u
 typedef struct spot {
     char words[WHERE_BYTES];
     char *at[4];
     char *threads, *values, *among;
-    bool softcap, sinks, before_rope, sampled, alone, deterministic;
+    bool softcap, sinks, before_rope, sampled, alone, deterministic, reserve;
 } spot;
 
 static const struct {
@@ -67,7 +67,8 @@ static const struct {
                   {"before-rope", offsetof(spot, before_rope)},
                   {"sampled", offsetof(spot, sampled)},
                   {"alone", offsetof(spot, alone)},
-                  {"deterministic", offsetof(spot, deterministic)}};
+                  {"deterministic", offsetof(spot, deterministic)},
+                  {"reserve", offsetof(spot, reserve)}};
 
 static void spot_parse(const char *where, spot *s)
 {
@@ -172,6 +173,7 @@ static int place_judge(const faults *f, place *p, double seconds)
         .selection = one,
         .setting = {.min_chunk = 16, /* pools grow often */
                     .deterministic = s.deterministic,
+                    .growth = s.reserve ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE,
                     .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks, .before_rope = s.before_rope}},
         .knobs = &knobs,
         .seconds = seconds,

@@ -161,6 +161,8 @@ static void copy_codes(const kvb_fault_copy *c)
 
 KVB_HOOK(first_row_lost, kvb_pool *pool, ALL.write_run(pool, 0, 1, nothing))
 
+KVB_HOOK_IF(space_halved, kvb_pool_options *o, kvb_growth_reserves(o->growth), o->capacity = (o->capacity + 1) / 2)
+
 /* by: cell 0 or 1, which gets the row of the other one. */
 static const uint32_t other_cell[] = {1, 0};
 KVB_HOOK(row_misplaced, kvb_pool *pool, ALL.gather_into(pool, (uint32_t)BY, &other_cell[(uint32_t)BY], 1))
@@ -267,6 +269,8 @@ const kvb_fault kvb_pool_faults[] = {
     {"copies-of-first", "rows are copied from the first one's cell", KVB_CHECK_BOUND,
      "agent-fork slab f32 flash, eagle-tree tree f16 flash", .k_pool.copy = copy_first},
     {"growth-forgets", "growing loses the first row", KVB_CHECK_BOUND, FLASH, .v_pool.grown = first_row_lost},
+    {"space-halved", "address space is reserved for half of the cells", KVB_CHECK_PROTOCOL,
+     "plain-decode seq f16 witness reserve", .k_pool.open = space_halved},
     {"growth-misplaces", "growing puts the first row into the second cell, too", KVB_CHECK_BOUND,
      "two-in-turns seq f16 flash, window-edge paged q8_0 flash", .by = 1, .k_pool.grown = row_misplaced},
     {"view-late", "rows are shown one cell late, and so what lies behind them", KVB_CHECK_CRASH,

@@ -157,6 +157,11 @@ static bool is_possible(const lane *l, const kvb_child_options *c, const char *v
     return !lack;
 }
 
+static kvb_growth growth_of(const kvb_selection *s, kvb_spot at, const kvb_setting *setting)
+{
+    return setting->growth != KVB_GROWTH_DOUBLE ? setting->growth : s->growths[at.growth];
+}
+
 /* Fills an empty result with the names of the i-th combination, and returns its kernel. In place of kvb_kernel_best
  * stands the fastest kernel of an earlier run. NULL with why: there is none. */
 static const kvb_kernel *combination_name(const kvb_matrix_options *o, size_t i, kvb_result *r, char why[KVB_REASON])
@@ -178,7 +183,7 @@ static const kvb_kernel *combination_name(const kvb_matrix_options *o, size_t i,
              o->setting.logits.sinks ? "+sinks" : "", o->setting.logits.before_rope ? "+before-rope" : "");
     kvb_setting_words(choice, false, r->setting, sizeof r->setting);
     snprintf(r->out, sizeof r->out, "%s", kvb_out_name(setting.out_elem));
-    snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[s->growths[at.growth]]);
+    snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[growth_of(s, at, &setting)]);
     r->threads = setting.threads ? setting.threads : s->threads[at.threads];
     if (kernel == &kvb_kernel_best)
         kernel = kvb_best_find(o->best, r, why, KVB_REASON);
@@ -267,7 +272,7 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     snprintf(named.beside, sizeof named.beside, "%s", kvb_kernel_beside(kernel, &l->trace->header.model));
     r->k_pool = b->pools[side].k;
     r->v_pool = b->pools[side].v;
-    r->growth = s->growths[at.growth];
+    r->growth = growth_of(s, at, &setting);
     r->values = seen->values->values;
     r->untimed |= witness && !l->options->duel; /* a witness's time has no meaning */
     r->k_amax = t->amax[witness][0];

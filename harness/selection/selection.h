@@ -21,6 +21,7 @@ typedef struct kvb_setting {
     uint32_t page_cells; /* for caches of pages */
     uint32_t min_chunk;  /* cells */
     uint32_t hash_bits;  /* for caches that find prompts; 0: all */
+    kvb_growth growth;   /* of pools; KVB_GROWTH_DOUBLE: the selection's */
     kvb_elem out_elem;   /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     bool deterministic;
     kvb_logit_changes logits;
@@ -46,13 +47,21 @@ const char *kvb_out_name(kvb_elem elem);
 typedef struct kvb_setting_axis {
     const char *option;                   /* of `kvbench run` */
     const char *words[KVB_SETTING_WORDS]; /* its values, as typed; "": a flag; NULL: no more */
-    enum { KVB_SETS_COUNT, KVB_SETS_FLAG, KVB_SETS_FLOAT, KVB_SETS_DOUBLE, KVB_SETS_OUT, KVB_SETS_PROFILE } sets;
+    enum {
+        KVB_SETS_COUNT,
+        KVB_SETS_FLAG,
+        KVB_SETS_FLOAT,
+        KVB_SETS_DOUBLE,
+        KVB_SETS_OUT,
+        KVB_SETS_PROFILE,
+        KVB_SETS_GROWTH
+    } sets;
     size_t member;                    /* the one that it sets, of that type: its offset in kvb_setting */
     uint32_t traits;                  /* KVB_AXIS_… */
     uint32_t cache_has, cache_has_no; /* KVB_CACHE_… flags of the caches that it concerns */
 } kvb_setting_axis;
 
-#define KVB_SETTING_AXES 11u
+#define KVB_SETTING_AXES 12u
 extern const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES];
 typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
 

@@ -38,6 +38,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--threads", {"2", "all"}, SETS(COUNT, threads), KVB_AXIS_FIELD | KVB_AXIS_OUTPUTS},
     {"--page-cells", {"3", "48", "256"}, SETS(COUNT, page_cells), .cache_has = KVB_CACHE_PAGES},
     {"--min-chunk", {"8"}, SETS(COUNT, min_chunk), .cache_has_no = KVB_CACHE_PREALLOCATES},
+    {"--growth", {"exact", "reserve"}, SETS(GROWTH, growth), .cache_has_no = KVB_CACHE_PREALLOCATES},
     {"--hash-bits", {"1"}, SETS(COUNT, hash_bits), .cache_has = KVB_CACHE_PREFIX},
     {"--softcap", {"30", "5"}, SETS(FLOAT, logits.softcap), OF_LOGITS | KVB_AXIS_KERNEL},
     {"--sinks", {""}, SETS(FLAG, logits.sinks), OF_LOGITS | KVB_AXIS_KERNEL},
@@ -88,6 +89,10 @@ static void word_set(kvb_setting *s, const kvb_setting_axis *axis, const char *w
         break;
     case KVB_SETS_PROFILE:
         *(const char **)member = word;
+        break;
+    case KVB_SETS_GROWTH:
+        for (int g = 0; g < KVB_GROWTHS; g++)
+            *(kvb_growth *)member = !strcmp(kvb_growth_names[g], word) ? (kvb_growth)g : *(kvb_growth *)member;
         break;
     }
 }

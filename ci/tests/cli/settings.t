@@ -22,11 +22,11 @@ records = [r for r in records if r["status"] != "skip"] # flash-int8 reads none 
 assert records and all(r["status"] == "pass" for r in records)
 settings = [(r["kernel"], r["cache"], r.get("setting", "")) for r in records]
 everywhere = " ".join(s for k, c, s in settings)
-for words in "softcap=30", "--set sinks", "scale=1", "scale=0.05", "--values qwen", "--values gaussian", "min-chunk=8", "--deterministic":
+for words in "softcap=30", "--set sinks", "scale=1", "scale=0.05", "--values qwen", "--values gaussian", "min-chunk=8", "growth=exact", "growth=reserve", "--deterministic":
     assert words in everywhere, words
 for kernel in {r["kernel"] for r in records}:
     mine = " ".join(s for k, c, s in settings if k == kernel)
-    for words in "softcap=30", "--set sinks", "scale=", "--values", "min-chunk=8", "--deterministic":
+    for words in "softcap=30", "--set sinks", "scale=", "--values", "min-chunk=8", "growth=", "--deterministic":
         assert words in mine, (kernel, words)
     assert {"f16", "bf16"} <= {r["out"] for r in records if r["kernel"] == kernel}, kernel
 assert {c for k, c, s in settings if "page-cells=" in s} == {"paged"}
