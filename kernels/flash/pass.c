@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define FEW_ROWS   10u  /* up to here kvb_prefetch.places says from how many places rows read a sequence in turns */
-#define PLACES     16u  /* the same for more query rows */
+#define MANY_ROWS  256u /* more query rows than this read it in order, from one place */
+#define PLACES     16u  /* from how many places the numbers of query rows in between read it */
 #define SOME_CELLS 16u  /* of one token in a block: fewer wait until there are more of them */
 #define RUN_BYTES  512u /* fewer places where a run would be shorter than this */
 
@@ -255,7 +256,9 @@ static void block_attend(pass *x, const kvb_block *block)
 /* How many neighbouring cells a turn reads at each place: RUN_BYTES at least, if rows lie side by side. */
 static uint32_t turn_run(const kvb_flash *f, const kvb_row_group *g)
 {
-    const uint32_t places = may_beside(f, g) ? 1 : g->n_rows <= FEW_ROWS ? f->prefetch->places : PLACES;
+    const uint32_t places = may_beside(f, g) || g->n_rows > MANY_ROWS ? 1
+                            : g->n_rows <= FEW_ROWS                   ? f->prefetch->places
+                                                                      : PLACES;
     uint32_t run = BLOCK / places;
     while (run < BLOCK && run * f->k.view->cell_stride < RUN_BYTES)
         run *= 2;

@@ -2,10 +2,28 @@
 /* Borders between parts, and shares of units. */
 #include "kernels/flash/plan.h"
 
+#include "kernels/cpu.h"
+
+#define LARGE_DIMS 256u /* rows with more channels of K and V together have tiles of half of TILE_ROWS */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* q, sums and scores of a tile are to stay in the second-level cache. CPUs with AVX-512 FP16 have 2 MiB of it, most others
+ * less. The level decides, not the cache's size: with one level all machines give the same bits. */
+static uint32_t tile_rows(const kvb_problem *p)
+{
+    const kvb_cpu_level level = kvb_cpu();
+    const bool large = level == KVB_CPU_AVX512FP16 || level == KVB_CPU_AMX;
+    return large && p->k_dim + p->v_dim <= LARGE_DIMS ? TILE_ROWS : TILE_ROWS / 2;
+}
+
 uint32_t kvb_plan_tile_toks(const kvb_problem *p)
 {
-    uint32_t toks = TILE_ROWS / (p->n_heads / p->n_kv_heads);
-    return toks == 0 ? 1 : toks < p->n_tok ? toks : p->n_tok;
+    const uint32_t toks = least(tile_rows(p) / (p->n_heads / p->n_kv_heads), TILE_TOKS);
+    return toks == 0 ? 1 : least(toks, p->n_tok);
 }
 
 uint32_t kvb_plan_tiles(const kvb_problem *p)

@@ -10,7 +10,7 @@
 #include "kernels/attend.h"
 #include "kernels/flash/mask_blocks.h"
 
-#define TILE_ROWS   256u /* most rows (tokens x query heads of a KV head) of a tile, unless one token has more */
+#define TILE_ROWS   512u /* most rows (tokens x query heads of a KV head) of a tile */
 #define FIXED_PARTS 16u  /* of a deterministic problem, whatever the team */
 
 typedef struct kvb_work_plan {

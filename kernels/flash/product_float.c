@@ -18,7 +18,7 @@
 /* Roughly the cycles for rows of 128 f16 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t float_cost(uint32_t rows, uint32_t cells)
 {
-    return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK + cells) * 5;
+    return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK / 2 + cells) * 5;
 }
 
 /*
@@ -214,6 +214,13 @@ static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
 
 /* ---- sums. Where V lies in K's rows, scores() has found them ----------------------------------------------------- */
 
+/* Do the rows, from `first` on, lie as pack_values() would leave them? */
+static bool lies_packed(const kvb_side *v, const kvb_row_group *g, const void *first)
+{
+    return g->neighbours && v->in_place && v->elem == KVB_F32 && v->view->cell_stride == v->width * sizeof(float) &&
+           (uintptr_t)first % 64 == 0;
+}
+
 static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
@@ -223,14 +230,17 @@ static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
     const bool in_place = v->in_place && !v->load;
     const uint32_t panels = (g->n_rows + PACKED_ROWS - 1) / PACKED_ROWS;
     kvb_lookahead next = kvb_group_lookahead(f, v, g);
-    float *packed = scratch_at(w, kvb_float_tiles_bytes(p));
-    const float *weights[PACKED_ROWS];
+    float *scratch = scratch_at(w, kvb_float_tiles_bytes(p));
+    const float *packed = scratch, *weights[PACKED_ROWS];
 
     if (in_place && !p->v_in_k)
         kvb_rows_in_place(f, v, g, at);
     if (!in_place && !p->v_in_k)
         kvb_rows_in_tile(v, g, 0, g->n_cells, scratch_at(w, kvb_float_v_tile(p)), at);
-    vector->pack_values(in_place ? v->elem : KVB_F32, at, g->n_cells, v->width, packed);
+    if (lies_packed(v, g, at[0]))
+        packed = at[0];
+    else
+        vector->pack_values(in_place ? v->elem : KVB_F32, at, g->n_cells, v->width, scratch);
     for (uint32_t i = 0, r = 0; i < panels; i++, r += PACKED_ROWS) {
         const uint32_t n = least(PACKED_ROWS, g->n_rows - r);
         const cells_seen seen = rows_see(g, r, n);

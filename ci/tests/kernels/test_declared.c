@@ -37,7 +37,7 @@ static const struct row {
     {.words = "e4m3", .k = MUTE, .v = F32},
     {.words = "", .k = F32, .out = KVB_E5M2},
     {.words = "3 query heads", .k = F32, .n_heads = 3, .n_kv_heads = 2},
-    {&kvb_kernel_flash, "more than 256 query heads", F32, .n_heads = 257},
+    {&kvb_kernel_flash, "more than 512 query heads", F32, .n_heads = 513},
     {&kvb_kernel_openblas, "32-bit integers", F32, .n_cells = 1u << 31},
     {&kvb_kernel_witness, "16", F32, .v_dim = 15},
     {&kvb_kernel_witness, "transformed turned rows are too coarse", F32,
