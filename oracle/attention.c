@@ -176,22 +176,25 @@ static double row_sums(kvb_attention_row *r, double sink_weight)
                            .step = a->step};
     if (a->visible == 0 && !a->sink)
         return 0;
-    row->weight_sum = exp(*r->lse - row->logit_max);
-    r->heaviest = 0;
+    kvb_bound_row sums = *row; /* *row may lie in the arrays, for all that a compiler knows */
+    uint32_t heaviest = 0;
     double least = INFINITY, most = -INFINITY;
+    sums.weight_sum = exp(*r->lse - row->logit_max);
     for (uint32_t i = 0; i < a->visible; i++) {
-        size[i] = fabs(logits[i]) + (row->logit_max - logits[i]) / 2;
-        row->a_max = kvb_larger(row->a_max, reach[i]);
-        row->q_max = kvb_larger(row->q_max, shift[i]);
-        row->s_max = kvb_larger(row->s_max, size[i]);
-        if (weights[i] > row->p_max)
-            row->p_max = weights[r->heaviest = i];
-        row->a_mean += weights[i] * reach[i];
-        row->q_mean += weights[i] * shift[i];
-        row->s_mean += weights[i] * size[i];
+        size[i] = fabs(logits[i]) + (sums.logit_max - logits[i]) / 2;
+        sums.a_max = kvb_larger(sums.a_max, reach[i]);
+        sums.q_max = kvb_larger(sums.q_max, shift[i]);
+        sums.s_max = kvb_larger(sums.s_max, size[i]);
+        if (weights[i] > sums.p_max)
+            sums.p_max = weights[heaviest = i];
+        sums.a_mean += weights[i] * reach[i];
+        sums.q_mean += weights[i] * shift[i];
+        sums.s_mean += weights[i] * size[i];
         least = logits[i] < least ? logits[i] : least;
         most = kvb_larger(most, logits[i]);
     }
+    *row = sums;
+    r->heaviest = heaviest;
     row->equal = (a->sink || a->v == a->k) && most - least < LOGITS_ALIKE;
     if (!a->sink)
         return 0;
