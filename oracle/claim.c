@@ -148,11 +148,11 @@ uint32_t kvb_claim_cut(kvb_arithmetic *a, uint32_t k_dim, uint32_t cells)
     return cut;
 }
 
-void kvb_claim_cut_told(kvb_rounding *query)
+bool kvb_claim_cut_told(kvb_rounding *query)
 {
-    number_cut(&query->step, QUERY_STEP, QUERY_STEP_OF);
-    number_cut(&query->floor, QUERY_FLOOR, QUERY_FLOOR_OF);
-    elem_cut(&query->rounding, KVB_E5M2, QUERY_ROUNDING);
+    return number_cut(&query->step, QUERY_STEP, QUERY_STEP_OF) |
+           number_cut(&query->floor, QUERY_FLOOR, QUERY_FLOOR_OF) |
+           elem_cut(&query->rounding, KVB_E5M2, QUERY_ROUNDING);
 }
 
 void kvb_claim_words(uint32_t fields, char *words, size_t bytes)

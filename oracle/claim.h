@@ -57,7 +57,7 @@ uint32_t kvb_claim_cut(kvb_arithmetic *arithmetic, uint32_t k_dim, uint32_t cell
  * shows what the workload's q lost. round_query() may move q as far as codes of 8 bits need: step and floor as above,
  * and elements rounded to e5m2, which errs more than e4m3.
  */
-void kvb_claim_cut_told(kvb_rounding *query);
+bool kvb_claim_cut_told(kvb_rounding *query);
 
 /* The names of fields that were cut: "sums.step, rescales". */
 void kvb_claim_words(uint32_t fields, char *words, size_t bytes);

@@ -144,6 +144,8 @@ static void row_sums(const double *q, const double *k, const uint32_t *at, uint3
         uint32_t c = 0;                                                                                                \
         for (; c + (broad)*LANES <= (dim); c += (broad)*LANES)                                                         \
             some(c, broad, LANES, __VA_ARGS__);                                                                        \
+        for (; c + 2 * LANES <= (dim); c += 2 * LANES)                                                                 \
+            some(c, 2, LANES, __VA_ARGS__);                                                                            \
         for (; c + LANES <= (dim); c += LANES)                                                                         \
             some(c, 1, LANES, __VA_ARGS__);                                                                            \
         if (c < (dim))                                                                                                 \

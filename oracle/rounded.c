@@ -92,12 +92,12 @@ int kvb_rounded_check(const kvb_problem *p, const kvb_arithmetic *a, double scal
     const double least = LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1);
     const bool turned = p->k_format->transform != KVB_TRANSFORM_NONE;
     kvb_rounding most = a->query;
-    kvb_claim_cut_told(&most);
     const struct {
         const kvb_rounding *by;
         const char *words;
     } limits[] = {{&a->query, "the kernel declares"}, {&most, "codes of 8 bits need"}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    const size_t n = kvb_claim_cut_told(&most) ? 2 : 1;
+    for (size_t i = 0; i < n; i++) {
         const double distance = distance_of(limits[i].by, turned, least, exact, q, p->k_dim);
         if (!(distance <= 1))
             return kvb_why_set(-EILSEQ, why, why_bytes, "%s moves q %.3g times as far as %s: query %u, head %u", what,
