@@ -280,10 +280,11 @@ VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, con
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < rows; r++) {
                 const __m256i w = (__m256i)vi_set(whole[r].of[k]);
-                pairs[2 * r] = _mm256_add_epi16(pairs[2 * r], _mm256_maddubs_epi16(a, w));
-                pairs[2 * r + 1] = _mm256_add_epi16(pairs[2 * r + 1], _mm256_maddubs_epi16(b, w));
-                /* row by row: gcc 12 keeps a sum in memory else */
-                __asm__ volatile("" : "+x"(pairs[2 * r]), "+x"(pairs[2 * r + 1]) : : "memory");
+                const __m256i of_a = _mm256_maddubs_epi16(a, w), of_b = _mm256_maddubs_epi16(b, w);
+                /* row by row: gcc 12 keeps sums twice, or in memory, else */
+                __asm__ volatile("vpaddw %2, %0, %0\n\tvpaddw %3, %1, %1"
+                                 : "+x"(pairs[2 * r]), "+x"(pairs[2 * r + 1])
+                                 : "x"(of_a), "x"(of_b));
             }
         }
 #pragma GCC unroll 8

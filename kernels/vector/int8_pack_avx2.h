@@ -83,12 +83,20 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 
 #endif
 
-/* The f16 of blocks, `at` bytes from their starts, eight cells at a time. */
-VEC_INLINE void blocks_transpose(const int8_rows *rows, size_t at, size_t block, uint32_t groups, float *table)
+/* The f16 of blocks g .. g + some - 1, `at` bytes from their starts, eight cells at a time. They are stored together: addresses
+ * of rows are read again after each store. */
+VEC_INLINE void blocks_transpose(const int8_rows *rows, size_t at, size_t block, uint32_t g, uint32_t some,
+                                 float *table)
 {
-    for (uint32_t i = 0; i < rows->n; i += VL)
-        for (uint32_t g = 0; g < groups; g++)
-            vf_store(table + g * BLOCK + i, f16_of_rows(rows->row + i, g * block + at));
+    for (uint32_t i = 0; i < rows->n; i += VL) {
+        vf x[4];
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < some; j++)
+            x[j] = f16_of_rows(rows->row + i, (g + j) * block + at);
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < some; j++)
+            vf_store(table + (g + j) * BLOCK + i, x[j]);
+    }
 }
 
 /* n of 1, 2 or 4 f16 side by side. */
@@ -126,7 +134,11 @@ static void f16_table(const int8_rows *rows, const uint8_t *at, size_t cell, siz
 {
     uint32_t g = 0;
     if (block) {
-        blocks_transpose(rows, (size_t)(at + rows->at[0] * cell - rows->row[0]), block, groups, table);
+        const size_t first = (size_t)(at + rows->at[0] * cell - rows->row[0]);
+        for (; g + 4 <= groups; g += 4)
+            blocks_transpose(rows, first, block, g, 4, table);
+        for (; g < groups; g++)
+            blocks_transpose(rows, first, block, g, 1, table);
         return;
     }
     for (; g + 4 <= groups; g += 4)
