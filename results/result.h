@@ -220,7 +220,7 @@ typedef struct kvb_result {
     uint32_t threads;
     char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp", "exact" */
     char out[8];           /* element of the outputs: "f32", "f16", "bf16" */
-    char setting[128];     /* options that a run by pairs chose for the combination; "": no such key */
+    char setting[256];     /* options that a run by pairs chose for the combination; "": no such key */
     kvb_status status;
     kvb_check check;         /* the check that failed; not in records */
     char reason[KVB_REASON]; /* "": null */
