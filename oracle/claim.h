@@ -55,7 +55,7 @@ uint32_t kvb_claim_cut(kvb_arithmetic *arithmetic, uint32_t k_dim, uint32_t cell
 /*
  * Cuts the declared rounding of q, for a kernel with round_query(). Its rows are judged with the rounded q, so no row
  * shows what the workload's q lost. round_query() may move q as far as codes of 8 bits need: step and floor as above,
- * and elements rounded to e5m2, which errs more than e4m3.
+ * and elements rounded to e5m2, which errs more than e4m3. Returns whether it cut anything.
  */
 bool kvb_claim_cut_told(kvb_rounding *query);
 

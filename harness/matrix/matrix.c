@@ -262,6 +262,7 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     r->page_cells = setting.page_cells;
     r->min_chunk = setting.min_chunk;
     r->hash_bits = setting.hash_bits;
+    r->prefix_bytes = setting.prefix_bytes ? setting.prefix_bytes : l->options->knobs->prefix_bytes;
     r->out_elem = setting.out_elem;
     r->deterministic = setting.deterministic;
     r->cache = part_of(b, side, KVB_CACHES, cache->name, cache);

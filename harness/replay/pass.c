@@ -419,7 +419,7 @@ static int cache_open(kvb_pass *p)
         .state_depth = needs->rollback,
         .min_chunk = o->min_chunk,
         .page_cells = o->page_cells,
-        .prefix_bytes = o->knobs->prefix_bytes,
+        .prefix_bytes = o->prefix_bytes,
         .hash_bits = o->hash_bits,
         .k_pool = p->watch ? kvb_pool_watch_type(p->watch, false) : o->k_pool,
         .v_pool = p->watch ? kvb_pool_watch_type(p->watch, true) : o->v_pool,

@@ -17,12 +17,13 @@
 #include "workloads/trace.h"
 
 typedef struct kvb_setting {
-    uint32_t threads;    /* 0: the selection's */
-    uint32_t page_cells; /* for caches of pages */
-    uint32_t min_chunk;  /* cells */
-    uint32_t hash_bits;  /* for caches that find prompts; 0: all */
-    kvb_growth growth;   /* of pools; KVB_GROWTH_DOUBLE: the selection's */
-    kvb_elem out_elem;   /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
+    uint32_t threads;      /* 0: the selection's */
+    uint32_t page_cells;   /* for caches of pages */
+    uint32_t min_chunk;    /* cells */
+    uint32_t hash_bits;    /* for caches that find prompts; 0: all */
+    uint32_t prefix_bytes; /* for these, too; 0: the knob's */
+    kvb_growth growth;     /* of pools; KVB_GROWTH_DOUBLE: the selection's */
+    kvb_elem out_elem;     /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     bool deterministic;
     kvb_logit_changes logits;
     const char *values; /* profile; NULL: the selection's */
@@ -61,7 +62,7 @@ typedef struct kvb_setting_axis {
     uint32_t cache_has, cache_has_no; /* KVB_CACHE_… flags of the caches that it concerns */
 } kvb_setting_axis;
 
-#define KVB_SETTING_AXES 12u
+#define KVB_SETTING_AXES 13u
 extern const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES];
 typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
 

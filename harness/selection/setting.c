@@ -40,6 +40,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--min-chunk", {"8"}, SETS(COUNT, min_chunk), .cache_has_no = KVB_CACHE_PREALLOCATES},
     {"--growth", {"exact", "reserve"}, SETS(GROWTH, growth), .cache_has_no = KVB_CACHE_PREALLOCATES},
     {"--hash-bits", {"1"}, SETS(COUNT, hash_bits), .cache_has = KVB_CACHE_PREFIX},
+    {"--prefix-bytes", {"60000"}, SETS(COUNT, prefix_bytes), .cache_has = KVB_CACHE_PREFIX},
     {"--softcap", {"30", "5"}, SETS(FLOAT, logits.softcap), OF_LOGITS | KVB_AXIS_KERNEL},
     {"--sinks", {""}, SETS(FLAG, logits.sinks), OF_LOGITS | KVB_AXIS_KERNEL},
     {"--scale", {"1", "0.05"}, SETS(DOUBLE, logits.scale), OF_LOGITS | KVB_AXIS_KERNEL},

@@ -83,8 +83,8 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
 
 #endif
 
-/* The f16 of blocks g .. g + some - 1, `at` bytes from their starts, eight cells at a time. They are stored together: addresses
- * of rows are read again after each store. */
+/* The f16 of blocks g .. g + some - 1, `at` bytes from their starts, eight cells at a time. All are stored together: gcc
+ * reads addresses of rows again after each store. */
 VEC_INLINE void blocks_transpose(const int8_rows *rows, size_t at, size_t block, uint32_t g, uint32_t some,
                                  float *table)
 {

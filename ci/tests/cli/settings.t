@@ -16,11 +16,14 @@ for line in list(open(sys.argv[1]))[1:]:
 
 ok "pairs, judged" "${run[@]}" --check -o "$a"
 ok "  each axis' values occur, each axis with each kernel, page sizes in caches of pages alone" python3 - "$a" "$(nproc)" <<'PY'
-import json, sys
+import json, re, sys
 records = [json.loads(line) for line in list(open(sys.argv[1]))[1:]]
 records = [r for r in records if r["status"] != "skip"] # flash-int8 reads none of these pools
 assert records and all(r["status"] == "pass" for r in records)
 settings = [(r["kernel"], r["cache"], r.get("setting", "")) for r in records]
+one = r"(--set (page-cells|min-chunk|hash-bits|prefix-bytes|softcap|scale)=[\d.]+|--set growth=(exact|reserve)|--set (sinks|before-rope)|--deterministic|--values (gaussian|qwen|peaked))"
+for kernel, cache, setting in settings: # no text is cut short
+    assert re.fullmatch(f"({one}( {one})*)?", setting), setting
 everywhere = " ".join(s for k, c, s in settings)
 for words in "softcap=30", "--set sinks", "scale=1", "scale=0.05", "--values qwen", "--values gaussian", "min-chunk=8", "growth=exact", "growth=reserve", "--deterministic":
     assert words in everywhere, words
@@ -50,6 +53,11 @@ records "$TMPDIR/t.jsonl" >"$TMPDIR/typed"
 holds "  and are the same for all" '.' "$TMPDIR/typed"
 ok "  on their axes" bash -c '! grep -E -- "set page-cells|--values|set min-chunk|set softcap|set out| f16 (None|-)| f32 (None|-)" "$1"' _ "$TMPDIR/typed"
 holds "  beside others" '--set sinks' "$TMPDIR/typed"
+ok "pairs of a cache that finds prompts" "$KVBENCH" run --set=pairs --check --workload prefix-reuse --cache paged-prefix --pool f32 --pool f16 --pool bf16 \
+    --kernel flash --kernel reference --set no-machine --set oracle-pairs="$ORACLE_PAIRS" -o "$TMPDIR/prompts.jsonl"
+records "$TMPDIR/prompts.jsonl" >"$TMPDIR/prompts"
+holds "  bring collisions" 'hash-bits=1' "$TMPDIR/prompts"
+holds "  and a budget" 'prefix-bytes=60000' "$TMPDIR/prompts"
 ok "timed" "$KVBENCH" run --product --workload agent-fork --cache seq --cache paged --pool f16 --kernel flash --set no-machine \
     --set sample-ms=1 --set no-null -o "$TMPDIR/timed.jsonl"
 ok "  has none" bash -c '! grep -q "\"setting\"" "$1"' _ "$TMPDIR/timed.jsonl"
