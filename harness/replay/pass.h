@@ -145,8 +145,7 @@ typedef struct kvb_pass {
     kvb_buffer team_scratch; /* of calls that are made again by other teams */
     bool ended;              /* result says why */
     bool short_of_memory;    /* each request of memory that a change makes is refused once */
-    bool met_shortage; /* a request of the current event was refused. Else the event's calls are not made, except in
-                              * the last event */
+    bool met_shortage;       /* a request of the event was refused; else only the last event's calls are made */
     /* The kernel's first misdeed: it allocated memory or started a thread. Its outputs are judged all the same. Empty:
      * none. */
     char misdeed[512];

@@ -207,7 +207,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     return 0;
 }
 
-/* Replays the trace once more, short of memory. What was measured and counted stays that of the first pass. */
+/* A witness' replay is made once more, short of memory. What was measured and counted stays that of the first pass. */
 static int shortage_run(kvb_pass *p)
 {
     const kvb_pass first = *p;
@@ -231,8 +231,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         options->turn(options->turn_ctx);
     if (!error)
         error = kvb_pass_run(&p);
-    if (!error && !options->oracle && !options->unjudged && !options->turn && !options->counters &&
-        !kvb_check_is_off(KVB_CHECK_PROTOCOL))
+    const bool judged = !options->unjudged && !options->turn && !options->counters;
+    if (!error && judged && !options->oracle && !kvb_check_is_off(KVB_CHECK_PROTOCOL))
         error = shortage_run(&p);
     if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
         const double first = kvb_now_seconds() - started;

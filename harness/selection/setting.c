@@ -93,7 +93,8 @@ static void word_set(kvb_setting *s, const kvb_setting_axis *axis, const char *w
         break;
     case KVB_SETS_GROWTH:
         for (int g = 0; g < KVB_GROWTHS; g++)
-            *(kvb_growth *)member = !strcmp(kvb_growth_names[g], word) ? (kvb_growth)g : *(kvb_growth *)member;
+            if (!strcmp(kvb_growth_names[g], word))
+                *(kvb_growth *)member = (kvb_growth)g;
         break;
     }
 }
