@@ -13,7 +13,8 @@
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"
 
-#define FEW_PROBES 5u /* least number of bandwidth probes, for replays with few passes */
+#define FEW_PROBES      5u     /* least number of bandwidth probes, for replays with few passes */
+#define SHORTAGE_TOKENS 16384u /* histories of more tokens are not replayed short of memory: filling them is dear */
 
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
@@ -232,7 +233,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
     if (!error)
         error = kvb_pass_run(&p);
     const bool judged = !options->unjudged && !options->turn && !options->counters;
-    if (!error && judged && !options->oracle && !kvb_check_is_off(KVB_CHECK_PROTOCOL))
+    const bool is_short = options->trace->needs.tokens <= SHORTAGE_TOKENS;
+    if (!error && judged && is_short && !options->oracle && !kvb_check_is_off(KVB_CHECK_PROTOCOL))
         error = shortage_run(&p);
     if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
         const double first = kvb_now_seconds() - started;
