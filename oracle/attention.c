@@ -176,7 +176,7 @@ static double row_sums(kvb_attention_row *r, double sink_weight)
                            .step = a->step};
     if (a->visible == 0 && !a->sink)
         return 0;
-    kvb_bound_row sums = *row; /* the compiler cannot know that *row lies in no array */
+    kvb_bound_row sums = *row; /* a copy in registers: the compiler cannot know that *row lies in no array */
     uint32_t heaviest = 0;
     double least = INFINITY, most = -INFINITY;
     sums.weight_sum = exp(*r->lse - row->logit_max);

@@ -13,7 +13,7 @@
 #include "workloads/live/play.h"
 
 #define FILL_CHUNK  4096u /* tokens of one step of a fill */
-#define SHORT_CALLS 64u   /* most calls of a change that meet a refused request of memory */
+#define SHORT_CALLS 64u   /* most requests of one change that are refused */
 
 /* Ends the current step: its time becomes a sample of this kind. */
 static int step_end(kvb_pass *p, kvb_step_kind kind)
@@ -72,7 +72,7 @@ static int change_make(kvb_pass *p, const kvb_event *event, const char *name, ui
     char why[160];
     for (uint64_t nth = 1; nth <= SHORT_CALLS && p->short_of_memory; nth++) {
         const state before = state_of(p, SHORT_COUNTS);
-        p->place->doing = "in a call whose request of memory was refused";
+        p->place->doing = "in a call that was refused memory";
         a->fail_request = a->requests + nth;
         const int error = change_call(p, event, event->kind, from, n);
         const bool refused = a->requests >= a->fail_request;

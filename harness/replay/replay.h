@@ -47,7 +47,7 @@ typedef struct kvb_replay_options {
     kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     const kvb_team *team;
     uint32_t min_chunk, page_cells, hash_bits; /* cells, cells, bits: as in kvb_cache_options */
-    uint64_t prefix_bytes;                     /* as there */
+    uint64_t prefix_bytes;                     /* as in kvb_cache_options */
     const kvb_knobs *knobs;
     bool untimed;  /* one pass, judged; no times, rates or counters */
     bool unjudged; /* another replay judges the same combination: outputs are thrown away */

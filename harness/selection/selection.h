@@ -21,7 +21,7 @@ typedef struct kvb_setting {
     uint32_t page_cells;   /* for caches of pages */
     uint32_t min_chunk;    /* cells */
     uint32_t hash_bits;    /* for caches that find prompts; 0: all */
-    uint32_t prefix_bytes; /* for these, too; 0: the knob's */
+    uint32_t prefix_bytes; /* for caches that find prompts; 0: the knob's */
     kvb_growth growth;     /* of pools; KVB_GROWTH_DOUBLE: the selection's */
     kvb_elem out_elem;     /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     bool deterministic;

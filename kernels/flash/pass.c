@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define FEW_ROWS   10u  /* up to here kvb_prefetch.places says from how many places rows read a sequence in turns */
-#define MANY_ROWS  256u /* more query rows than this read it in order, from one place */
-#define PLACES     16u  /* from how many places the numbers of query rows in between read it */
+#define MANY_ROWS  256u /* more query rows than this read a sequence in order, from one place */
+#define PLACES     16u  /* from how many places other numbers of query rows read a sequence */
 #define SOME_CELLS 16u  /* of one token in a block: fewer wait until there are more of them */
 #define RUN_BYTES  512u /* fewer places where a run would be shorter than this */
 

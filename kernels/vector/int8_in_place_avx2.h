@@ -281,7 +281,7 @@ VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, con
             for (uint32_t r = 0; r < rows; r++) {
                 const __m256i w = (__m256i)vi_set(whole[r].of[k]);
                 const __m256i of_a = _mm256_maddubs_epi16(a, w), of_b = _mm256_maddubs_epi16(b, w);
-                /* row by row, since gcc 12 else keeps sums twice, or in memory */
+                /* row by row: otherwise gcc 12 keeps sums twice, or in memory */
                 __asm__ volatile("vpaddw %2, %0, %0\n\tvpaddw %3, %1, %1"
                                  : "+x"(pairs[2 * r]), "+x"(pairs[2 * r + 1])
                                  : "x"(of_a), "x"(of_b));
