@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scan: in vectors. A unit is the heads, or the columns of the one head of MAMBA1 and CONV, that a thread takes together.
- * Each thread takes one run of the call after the other, with all of its units. A run of one token reads the state in a
- * slot and writes that in a slot. MAMBA1 takes several such runs together. A longer run goes by chunks. Recurrences
- * without chunks go by tokens, over a state in scratch. All heads of a chunk come before the next chunk: this is the
- * order of memory.
+ * Each thread takes one run of the call after the other, with all of its units. A run of one token reads a state from
+ * one slot and writes the new state to a slot. MAMBA1 takes several such runs together. A longer run is computed in
+ * chunks; recurrences without chunks compute it token by token, over a state in scratch. All heads of a chunk come
+ * before the next chunk: this is the order of memory.
  */
 #include <math.h>
 #include <stdio.h>

@@ -136,8 +136,8 @@ static void row_sums(const double *q, const double *k, const uint32_t *at, uint3
 
 /*
  * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1. Their sums stay in registers over the cells of
- * a tile. If it can, it takes `broad` vectors at a time, since an addition waits for the last one to the same vector
- * only.
+ * a tile. It takes `broad` vectors at a time if it can, then two, then one: additions to different vectors do not
+ * wait for each other.
  */
 #define ALL_CHANNELS(dim, broad, some, ...)                                                                            \
     do {                                                                                                               \

@@ -50,7 +50,7 @@ static const kvb_option options[] = {
 
 /* A parsed place: "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks",
  * "before-rope", "sampled" (few rows are judged in full), "alone" (other rows get no second opinion), "deterministic",
- * "reserve" (the growth of pools). Single calls: "AXIS=VALUE" takes only calls with this value. */
+ * "reserve" (pools grow by this policy). For single calls "AXIS=VALUE" chooses the calls with this value. */
 #define WHERE_BYTES 96u
 typedef struct spot {
     char words[WHERE_BYTES];

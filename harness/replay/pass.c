@@ -23,7 +23,7 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
     return kvb_sample_add(&p->meter.times[kind], ns);
 }
 
-/* ---- calls that the cache refuses -------------------------------------------------------------------------------- */
+/* ---- refused calls ----------------------------------------------------------------------------------------------- */
 
 /* The state that a refused call must not change. Where memory was short, only the first SHORT_COUNTS counts are
  * compared: pools that have grown need not shrink. */

@@ -208,7 +208,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     return 0;
 }
 
-/* A witness' replay is made once more, short of memory. What was measured and counted stays that of the first pass. */
+/* Replays the history of a witness again, short of memory. The result keeps the counts of the first pass. */
 static int shortage_run(kvb_pass *p)
 {
     const kvb_pass first = *p;

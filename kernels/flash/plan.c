@@ -6,11 +6,6 @@
 
 #define LARGE_DIMS 256u /* rows with more channels of K and V together have tiles of half of TILE_ROWS */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* q, sums and scores of a tile are to stay in the second-level cache. CPUs with AVX-512 FP16 have 2 MiB of it, most others
  * less. The level decides, not the cache's size: with one level all machines give the same bits. */
 static uint32_t tile_rows(const kvb_problem *p)

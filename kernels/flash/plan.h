@@ -13,6 +13,11 @@
 #define TILE_ROWS   512u /* most rows (tokens x query heads of a KV head) of a tile */
 #define FIXED_PARTS 16u  /* of a deterministic problem, whatever the team */
 
+static inline uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 typedef struct kvb_work_plan {
     const kvb_attend *args;
     uint32_t group; /* query heads of a KV head */

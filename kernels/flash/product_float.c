@@ -99,11 +99,6 @@ static float *scratch_at(const kvb_workspace *w, size_t at)
     return (float *)(void *)(w->scratch + at);
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Cells first .. end - 1 of a group: from the first to the last that some rows see. At the edges of a mask these are
  * part of the block. */
 typedef struct cells_seen {

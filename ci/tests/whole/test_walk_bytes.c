@@ -2,9 +2,9 @@
 /*
  * Shows that the traffic model counts the bytes that are really read. For each query and KV head the reference kernel
  * reads rows by kvb_row_read(), which the linker wraps. The test counts each row as often as query heads share it. The
- * sum must equal bytes_walk to the byte, for every cache and for groups of unlike layers. Some pools store no scales.
- * Others store scales and zeros beside the codes, or among them. The test leaves out formats whose rows share scales:
- * their rows have no whole number of bytes.
+ * sum must equal bytes_walk to the byte, for every cache and for groups of unlike layers. The pools of this test store
+ * no scales, or store scales beside the codes or among them. Where rows share scales, a row has no whole number of bytes,
+ * so the test leaves out these formats.
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/parts.h"
