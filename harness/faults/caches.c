@@ -82,6 +82,19 @@ static void short_moves(kvb_fault_call *c)
 
 KVB_HOOK(memory_kept, kvb_fault_call *c, kvb_realloc(c->store->allocator, NULL, 0, 64))
 
+/* Takes memory, and gives it back. */
+static void memory_or_full(kvb_fault_call *c)
+{
+    void *block = kvb_alloc(c->store->allocator, 64);
+    c->error = block ? 0 : -ENOSPC;
+    kvb_free(c->store->allocator, block, 64);
+}
+
+/* The first step gives back what open() has taken; an open() that fails later does not. */
+static void *taken;
+KVB_HOOK_IF(open_takes, kvb_store *store, !taken, taken = kvb_realloc(store->allocator, NULL, 0, 64))
+KVB_HOOK(step_gives, kvb_fault_call *c, taken = kvb_realloc(c->store->allocator, taken, taken ? 64 : 0, 0))
+
 /* Once rows are there to be lost. */
 KVB_HOOK_IF(over_first_cell, kvb_fault_call *c, c->plan->n && c->plan->cells[c->plan->n - 1] > 8, c->plan->cells[0] = 0)
 
@@ -474,6 +487,10 @@ const kvb_fault kvb_cache_faults[] = {
      "sink-window window f32 witness, " TREES ", spec-batch seq f32 witness", .cache.room = room_never_written},
     {"memory-kept", "each step takes memory that close() leaves", KVB_CHECK_PROTOCOL, DECODES ", " FORKS,
      .cache.of = OF(STEP), .cache.prepared = memory_kept},
+    {"open-leaves", "an open() that lacks memory leaves what it has taken", KVB_CHECK_PROTOCOL, DECODES ", " FORKS,
+     .cache.opened = open_takes, .cache.prepared = step_gives},
+    {"match-as-full", "a prompt that lacks memory is refused as if the cache were full", KVB_CHECK_PROTOCOL,
+     "prefix-reuse paged-prefix f32 witness", .cache.of = OF(MATCH), .cache.preparing = memory_or_full},
     {"short-as-full", "a step that lacks memory is refused as if the cache were full", KVB_CHECK_PROTOCOL,
      DECODES ", " FORKS ", batched-multi-seq paged f32 witness", .cache.failed = short_as_full},
     {"short-moves", "a step that lacks memory copies a row over another", KVB_CHECK_WITNESS, FORKS,

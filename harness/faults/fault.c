@@ -253,6 +253,14 @@ static uint32_t room(const kvb_store *store, const kvb_change *change)
     return wrong_cache->room(&c, store->options->capacity - cells);
 }
 
+static int store_open(kvb_store *store)
+{
+    const int error = kvb_fault_here.cache->open ? kvb_fault_here.cache->open(store) : 0;
+    if (!error)
+        wrong_cache->opened(store);
+    return error;
+}
+
 static uint64_t pool_cells(const kvb_store *store)
 {
     return wrong_cache->pool_cells(store->options->capacity);
@@ -279,6 +287,7 @@ static const kvb_cache_type *cache_plant(const kvb_cache_type *honest, const kvb
     planted.prepare = prepare;
     planted.adopt = adopt;
     planted.undo = fault->no_undo ? NULL : honest->undo;
+    planted.open = fault->opened ? store_open : honest->open;
     planted.room = fault->room ? room : honest->room;
     planted.pool_cells = fault->pool_cells ? pool_cells : honest->pool_cells;
     planted.lies = fault->lies && honest->lies ? lies : honest->lies;

@@ -89,6 +89,7 @@ typedef struct kvb_fault_query {
 } kvb_fault_query;
 
 typedef struct kvb_wrong_cache {
+    void (*opened)(kvb_store *store); /* after an open() without error */
     uint32_t of; /* kinds of changes for which preparing() to adopted() run, 1 << kind; 0: all. query(): steps alone */
     void (*preparing)(kvb_fault_call *c);    /* store->group and store->options are restored after prepare() */
     void (*prepared)(kvb_fault_call *c);     /* after a prepare() without error */

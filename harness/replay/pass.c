@@ -50,12 +50,31 @@ static state state_of(const kvb_pass *p, size_t n_counts)
     return s;
 }
 
-/* Makes the call of n tokens of a step, from token `from` on, or of a control event. */
-static int change_call(kvb_pass *p, const kvb_event *event, kvb_event_kind kind, uint32_t from, uint32_t n)
+/* A call of the cache: of n tokens of a step, from token `from` on, or of another event. */
+typedef int cache_call(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n);
+
+static int plan_call(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
+{
+    return kvb_play_plan(p->cache, event, from, n, p->trace->needs.reuse);
+}
+
+static int control_call(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
+{
+    (void)from;
+    (void)n;
+    return kvb_play_control(p->cache, event, event->kind == KVB_EVENT_REFUSED ? event->call : event->kind, &p->slots);
+}
+
+/* from: 0; n: length of the prompt. */
+static int match_call(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
+{
+    return kvb_cache_seq_match(p->cache, event->seq[from], event->tok, n, event->extra_key, &p->found, &p->ordinals);
+}
+
+static int timed_call(kvb_pass *p, cache_call *call, const kvb_event *event, uint32_t from, uint32_t n)
 {
     const double started = kvb_pass_clock(p);
-    const int error = kind <= KVB_EVENT_PROPOSE ? kvb_play_plan(p->cache, event, from, n, p->trace->needs.reuse)
-                                                : kvb_play_control(p->cache, event, kind, &p->slots);
+    const int error = call(p, event, from, n);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     return error;
 }
@@ -65,7 +84,8 @@ static int change_call(kvb_pass *p, const kvb_event *event, kvb_event_kind kind,
  * again, and its second request is refused, until a call needs no more requests. A refused call must return -ENOMEM and
  * leave the cache as it was, or succeed without the memory.
  */
-static int change_make(kvb_pass *p, const kvb_event *event, const char *name, uint32_t from, uint32_t n)
+static int change_make(kvb_pass *p, cache_call *call, const kvb_event *event, const char *name, uint32_t from,
+                       uint32_t n)
 {
     const char *const doing = p->place->doing;
     kvb_allocator *a = &p->allocator;
@@ -74,7 +94,7 @@ static int change_make(kvb_pass *p, const kvb_event *event, const char *name, ui
         const state before = state_of(p, SHORT_COUNTS);
         p->place->doing = "in a call that was refused memory";
         a->fail_request = a->requests + nth;
-        const int error = change_call(p, event, event->kind, from, n);
+        const int error = timed_call(p, call, event, from, n);
         const bool refused = a->requests >= a->fail_request;
         a->fail_request = 0;
         p->place->doing = doing;
@@ -89,7 +109,31 @@ static int change_make(kvb_pass *p, const kvb_event *event, const char *name, ui
                  error == -ENOMEM ? "" : strerrorname_np(-error));
         return kvb_pass_refuse(p, -EPROTO, name, why);
     }
-    return change_call(p, event, event->kind, from, n);
+    return timed_call(p, call, event, from, n);
+}
+
+/* Opens the cache. In a pass that is short of memory, its 1st, 2nd, 4th, ... request of memory is refused first. */
+static int short_open(kvb_pass *p, const kvb_cache_options *options, char *why, size_t why_bytes)
+{
+    kvb_allocator *a = &p->allocator;
+    int error = 0;
+    for (uint64_t nth = 1; p->short_of_memory; nth *= 2) {
+        a->requests = 0;
+        a->fail_request = nth;
+        error = kvb_cache_open(p->options->cache, &p->model, options, &p->cache, why, why_bytes);
+        const bool refused = a->requests >= nth;
+        a->fail_request = 0;
+        if (!refused)
+            return error;
+        if (!error)
+            kvb_cache_close(p->cache);
+        if ((!error || error == -ENOMEM) && !a->current_bytes)
+            continue;
+        snprintf(why, why_bytes, "open() should return ENOMEM and leave no memory, but returned %s and left %zu bytes",
+                 error ? strerrorname_np(-error) : "0", a->current_bytes);
+        return -EPROTO;
+    }
+    return kvb_cache_open(p->options->cache, &p->model, options, &p->cache, why, why_bytes);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
@@ -102,7 +146,7 @@ static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_
     p->place->doing = "in the cache's can_extend";
     bool admitted = kvb_play_admits(p->cache, event, from, n);
     p->place->doing = "in the cache's begin_step";
-    int error = change_make(p, event, call, from, n);
+    int error = change_make(p, plan_call, event, call, from, n);
     if (p->ended)
         return error;
     if (error && (error != -ENOSPC || !admitted))
@@ -260,21 +304,21 @@ static bool takes_prompts(const kvb_pass *p)
  * prompt's token. */
 static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
 {
-    const uint64_t *ordinals;
     char why[256];
     *found = 0;
     if (!event->reuse || !takes_prompts(p))
         return 0;
     p->place->doing = "in the cache's seq_match";
-    double started = kvb_pass_clock(p);
-    int error = kvb_cache_seq_match(p->cache, event->seq[0], event->tok, event->n, event->extra_key, found, &ordinals);
-    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    int error = change_make(p, match_call, event, "seq_match", 0, event->n);
+    if (p->ended)
+        return error;
+    *found = p->found;
     if (error)
         return kvb_pass_refuse(p, error, "seq_match", kvb_cache_why(p->cache));
     if (*found >= event->n)
         return kvb_pass_refuse(p, -EPROTO, "seq_match", "the cache has all of the prompt, and no query is left");
     for (uint32_t i = 0; i < *found; i++)
-        if (!kvb_history_same_prefix(p->history, ordinals[i], event->first + i, why, sizeof why))
+        if (!kvb_history_same_prefix(p->history, p->ordinals[i], event->first + i, why, sizeof why))
             return kvb_pass_refuse(p, -EPROTO, "seq_match", why);
     p->holdings.found += p->number == 0 ? *found : 0;
     kvb_scans_found(p->scans, *found);
@@ -301,7 +345,7 @@ static int slot_tell(kvb_pass *p, const kvb_event *event)
 static int control_step(kvb_pass *p, const kvb_event *event)
 {
     p->place->doing = "in a control call";
-    int error = change_make(p, event, kvb_event_kind_name(event->kind), 0, 0);
+    int error = change_make(p, control_call, event, kvb_event_kind_name(event->kind), 0, 0);
     if (p->ended)
         return error;
     if (error)
@@ -319,7 +363,7 @@ static int refusal_run(kvb_pass *p, const kvb_event *event)
     char why[320];
     p->place->doing = "in a call that it must refuse";
     bool admitted = steps && event->error == -ENOSPC && kvb_play_admits(p->cache, event, 0, event->n);
-    int got = change_call(p, event, event->call, 0, event->n);
+    int got = timed_call(p, steps ? plan_call : control_call, event, 0, event->n);
     const state after = state_of(p, COUNTS);
     if (got == -ENOTSUP)
         return kvb_pass_refuse(p, got, call, kvb_cache_why(p->cache));
@@ -435,8 +479,9 @@ static int cache_open(kvb_pass *p)
     p->allocator = (kvb_allocator){.source = !o->knobs->no_guard                          ? &kvb_guarded_source
                                              : o->kernel->flags & KVB_KERNEL_FINITE_CELLS ? &kvb_zeroed_source
                                                                                           : &kvb_plain_source};
+    p->place->event = 0;
     p->place->doing = "in the cache's open";
-    int error = kvb_cache_open(o->cache, &p->model, &cache, &p->cache, why, sizeof why);
+    int error = short_open(p, &cache, why, sizeof why);
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
 }
 

@@ -142,10 +142,12 @@ typedef struct kvb_pass {
     kvb_judging judging;
     kvb_witness_check witness;
     kvb_poison_check poison;
-    kvb_buffer team_scratch; /* of calls that are made again by other teams */
-    bool ended;              /* result says why */
-    bool short_of_memory;    /* each request of memory that a change makes is refused once */
-    bool met_shortage;       /* a request of the event was refused; else only the last event's calls are made */
+    kvb_buffer team_scratch;  /* of calls that are made again by other teams */
+    bool ended;               /* result says why */
+    bool short_of_memory;     /* each request of memory that a call of the cache makes is refused once */
+    bool met_shortage;        /* a request of the event was refused; else only the last event's calls are made */
+    uint32_t found;           /* tokens of a prompt, by seq_match */
+    const uint64_t *ordinals; /* [found] */
     /* The kernel's first misdeed: it allocated memory or started a thread. Its outputs are judged all the same. Empty:
      * none. */
     char misdeed[512];
