@@ -65,13 +65,24 @@ static void keys_transpose(work *w)
         }
 }
 
-/* Products of the group's rows with all keys. */
+/* Products of the group's rows with all keys. Eight rows at once: a CPU waits for no sum. */
 static void rows_multiply(work *w, const float *const *rows, float *to)
 {
-    float *at[C];
-    for (uint32_t t = 0; t < w->c->n; t++)
-        at[t] = to + (size_t)t * C;
-    KVB_ISA_NAME(kvb_product)(w->c->n, w->d_k, C, rows, w->keys, C, at, false);
+    const uint32_t last = w->c->n - 1;
+    for (uint32_t t = 0; t <= last; t += 8)
+        for (uint32_t i = 0; i < C; i += VL) {
+            const float *eight[8];
+            vf sum[8];
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < 8; r++) {
+                eight[r] = rows[t + r < last ? t + r : last];
+                sum[r] = vf_set(0);
+            }
+            float_product(8, 1, w->d_k, eight, w->keys + i, C, sum);
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < 8; r++) /* C is a multiple of 8 */
+                vf_store(to + (size_t)(t + r) * C + i, sum[r]);
+        }
 }
 
 /* LIGHTNING: every token decays alike, so 2^exponent is needed once for each number of tokens. */
@@ -157,7 +168,7 @@ static void quarter_prefetch(const work *w, uint32_t quarter)
     for (const rows_ahead *rows = w->ahead; rows < w->ahead + w->n_ahead; rows++)
         for (uint32_t i = 16 * quarter; i < rows->n; i += 64)
             for (uint32_t t = 0; t < C; t++)
-                __builtin_prefetch(rows->first + i + t * rows->apart, 0, 3);
+                __builtin_prefetch(rows->first + i + t * rows->apart, 0, 2);
 }
 
 /* ---- outputs and the next state, by tiles of rows x vectors that stay in registers -------------------------------- */
@@ -188,21 +199,19 @@ VEC_INLINE void writes_solve(work *w, float *state, uint32_t rows, uint32_t vecs
     const kvb_scan *x = w->c->args;
     vf sum[PRODUCT_ROWS * PRODUCT_VECS];
     tokens_read(w, w->k, state, w->u, w->d_v, first, rows, vecs, first, c, sum);
+    const size_t row = (size_t)x->problem.heads * w->d_v, at = (size_t)(w->c->first + first) * x->problem.heads + w->h;
+    const float *v = x->v + at * w->d_v + c, *beta = x->beta + at, *by = w->weights + first * C + first;
+    float *u = w->u + (size_t)first * w->d_v + c;
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++) {
-        const size_t row = (size_t)(w->c->first + first + r) * x->problem.heads + w->h;
-        const float *v = x->v + row * w->d_v + c;
-        const vf beta = vf_set(x->beta[row]);
+    for (uint32_t r = 0; r < rows; r++, v += row, u += w->d_v, beta += x->problem.heads)
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < vecs; i++) {
-            const vf u = beta * (vf_load(v + i * VL) - sum[r * vecs + i]);
-            vf_store(w->u + (size_t)(first + r) * w->d_v + c + i * VL, u);
+            const vf own = vf_set(*beta) * (vf_load(v + i * VL) - sum[r * vecs + i]);
+            vf_store(u + i * VL, own);
 #pragma GCC unroll 8
             for (uint32_t then = r + 1; then < rows; then++)
-                sum[then * vecs + i] =
-                    vf_fma(vf_set(w->weights[(first + then) * C + first + r]), u, sum[then * vecs + i]);
+                sum[then * vecs + i] = vf_fma(vf_set(by[then * C + r]), own, sum[then * vecs + i]);
         }
-    }
 }
 
 /* out = since q^T S + weights writes, for tokens from `first` on: a token sees itself and those before it. */
@@ -210,14 +219,15 @@ VEC_INLINE void outputs_make(work *w, float *state, uint32_t rows, uint32_t vecs
 {
     vf sum[PRODUCT_ROWS * PRODUCT_VECS];
     tokens_read(w, w->q, state, w->writes, w->writes_row, first + rows, rows, vecs, first, c, sum);
-#pragma GCC unroll 32
-    for (uint32_t i = 0; i < rows * vecs; i++) {
-        float *to = w->out + (first + i / vecs) * w->out_row + c + i % vecs * VL;
-        if (w->streamed)
-            vf_stream(to, sum[i]);
-        else
-            vf_store(to, sum[i]);
-    }
+    float *to = w->out + first * w->out_row + c;
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++, to += w->out_row)
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++)
+            if (w->streamed)
+                vf_stream(to + v * VL, sum[r * vecs + v]);
+            else
+                vf_store(to + v * VL, sum[r * vecs + v]);
 }
 
 /* S = since S + keys u, for rows of the state from `first` on. */
@@ -236,13 +246,14 @@ VEC_INLINE void state_make(work *w, float *state, uint32_t rows, uint32_t vecs, 
      * come in bursts. */
     for (uint32_t d = first > C ? first : C; d < first + rows && c == 0 && w->n_ahead == 3; d++)
         for (const rows_ahead *next = w->ahead + 1; next < w->ahead + 3; next++)
-            __builtin_prefetch(next->first + d % C * next->apart + d / C * C, 0, 3);
+            __builtin_prefetch(next->first + d % C * next->apart + d / C * C, 0, 2);
     float_product(rows, vecs, w->c->n, keys, w->writes + c, w->writes_row, sum);
-#pragma GCC unroll 32
-    for (uint32_t i = 0; i < rows * vecs; i++) {
-        float *to = state + (size_t)(first + i / vecs) * w->d_v + c + i % vecs * VL;
-        vf_store(to, vf_fma(keep, vf_load(to), sum[i]));
-    }
+    float *to = state + (size_t)first * w->d_v + c;
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++, to += w->d_v)
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++)
+            vf_store(to + v * VL, vf_fma(keep, vf_load(to + v * VL), sum[r * vecs + v]));
 }
 
 VEC_INLINE void strips_make(tile_make *make, work *w, float *state, uint32_t rows, uint32_t first)
