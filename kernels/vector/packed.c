@@ -82,14 +82,12 @@ VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, cons
         sum[s] = vf_set(0);
     float_product(rows, vecs, depth, from, b + at, b_row, sum);
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
+        float *const to = c[r] + at;
 #pragma GCC unroll 4
-        for (uint32_t v = 0; v < vecs; v++) {
-            float *to = c[r] + at + v * VL;
-            if (add)
-                sum[r * vecs + v] = vf_load(to) + sum[r * vecs + v];
-            vf_store(to, sum[r * vecs + v]);
-        }
+        for (uint32_t v = 0; v < vecs; v++)
+            vf_store(to + v * VL, add ? (vf)(vf_load(to + v * VL) + sum[r * vecs + v]) : sum[r * vecs + v]);
+    }
 }
 
 /* All columns of a few rows: strips of PRODUCT_VECS, then narrower ones. */
