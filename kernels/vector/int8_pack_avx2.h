@@ -9,9 +9,9 @@
 VEC_INLINE void dwords_store(kvb_elem elem, __m256i x, int32_t *to)
 {
     const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), odd = _mm256_srai_epi16(x, 8);
-    vf_store((float *)(void *)to, _mm256_castsi256_ps(KEY_CODES(elem) == 4 ? x : even));
+    _mm256_storeu_si256((__m256i *)(void *)to, KEY_CODES(elem) == 4 ? x : even);
     if (KEY_CODES(elem) == 2)
-        vf_store((float *)(void *)(to + BLOCK), _mm256_castsi256_ps(odd));
+        _mm256_storeu_si256((__m256i *)(void *)(to + BLOCK), odd);
 }
 
 VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)

@@ -24,9 +24,11 @@ VEC_INLINE vf vf_load_kept(const float *p)
     __asm__("" : "+x"(x));
     return x;
 }
+/* Not by an intrinsic: those may change any object, so gcc would read pointers and sizes again after each store. */
+typedef float vf_floats __attribute__((vector_size(32), aligned(4)));
 VEC_INLINE void vf_store(float *p, vf a)
 {
-    _mm256_storeu_ps(p, a);
+    *(vf_floats *)p = (vf_floats)a;
 }
 #define OWN_STREAM
 VEC_INLINE void vf_stream(float *p, vf a)
