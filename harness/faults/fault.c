@@ -319,6 +319,8 @@ static int pool_ensure(kvb_pool *pool, uint32_t cells)
     const int error = kvb_pool_passing.ensure(pool, cells);
     if (!error && growths && pool->growths > growths && wrong_pool->grown)
         wrong_pool->grown(pool);
+    if (error == -ENOMEM && growths && wrong_pool->short_of_memory)
+        wrong_pool->short_of_memory(pool);
     return error;
 }
 

@@ -133,6 +133,7 @@ typedef struct kvb_wrong_pool {
     void (*stored)(const kvb_fault_stored *row);     /* changes its bytes afterwards */
     void (*copy)(const kvb_fault_copy *c);           /* replaces each copy */
     void (*grown)(kvb_pool *pool);                   /* after each growth except the first */
+    void (*short_of_memory)(kvb_pool *pool);         /* after one that lacks memory, the same */
     void (*view)(kvb_view *view);
     void (*load)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw); /* replaces write_raw() */
     int bytes, row_bytes;                                                             /* added to the pool's answers */

@@ -322,6 +322,8 @@ const kvb_fault kvb_pool_faults[] = {
      "plain-decode seq e5m2 flash", .k_pool.stored = too_large_infinite},
     {"growth-misplaces", "growing moves the second row to the first one's place", KVB_CHECK_POOL,
      FLASH ", plain-decode-2x128 seq a4g32 flash", .by = 0, .k_pool.grown = row_misplaced},
+    {"short-forgets", "growing loses the first row where memory is lacking", KVB_CHECK_POOL,
+     FLASH ", plain-decode-2x128 seq a4g32 flash", .k_pool.short_of_memory = first_row_lost},
     {"rows-rounded-up", "rows are taken to lie at multiples of 16 bytes", KVB_CHECK_POOL, "plain-decode seq e4m3 flash",
      .k_pool.view = rows_aligned},
     {"bytes-too-few", "bytes() leaves out a pointer", KVB_CHECK_POOL, FLASH ", plain-decode-2x128 seq kivi4 flash",

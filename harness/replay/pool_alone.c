@@ -36,7 +36,7 @@ static const uint32_t dims[] = {16, 32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 
 static const uint32_t pattern_dim = 128;
 /* Cells in use, growing: powers of two, one less and one more. */
 static const uint32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, CELLS};
-static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
+static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE, KVB_GROWTH_EXACT};
 
 /* A pool at one dim. Rows are [CELLS][HEADS][dim], of tokens. */
 typedef struct alone {
@@ -134,22 +134,56 @@ static int held_check(const alone *a, uint32_t cells)
                                  cells, a->options.n_kv_heads, a->options.dim, holds);
 }
 
-static int pool_ensure(const alone *a, uint32_t cells)
+typedef int pool_call(alone *a, uint32_t cells);
+
+static int call_open(alone *a, uint32_t cells)
 {
-    const int error = a->type->ensure(a->pool, cells);
-    return error ? wrong(a, "ensure(%u) of at most %u cells: %s", cells, a->options.capacity, strerror(-error))
-                 : held_check(a, cells);
+    (void)cells;
+    return a->type->open(a->type, &a->options, &a->pool);
+}
+
+static int call_ensure(alone *a, uint32_t cells)
+{
+    return a->type->ensure(a->pool, cells);
+}
+
+/* Makes a call, and before it the same one with its first request of memory refused, then with its second, and so on. A
+ * refused call must return ENOMEM and hold no more memory than before. */
+static int short_call(alone *a, pool_call *call, const char *name, uint32_t cells)
+{
+    kvb_allocator *memory = &a->allocator;
+    for (uint64_t nth = 1;; nth++) {
+        const size_t held = memory->current_bytes;
+        memory->fail_request = memory->requests + nth;
+        const int error = call(a, cells);
+        const bool refused = memory->requests >= memory->fail_request;
+        memory->fail_request = 0;
+        if (error && !(refused && error == -ENOMEM))
+            return wrong(a, "%s for %u of at most %u cells%s: %s", name, cells, a->options.capacity,
+                         refused ? ", refused memory" : "", strerror(-error));
+        if (!error)
+            return 0;
+        if (memory->current_bytes != held)
+            return wrong(a, "%s for %u cells, refused memory, leaves %zu bytes of the allocator, before it %zu", name,
+                         cells, memory->current_bytes, held);
+    }
+}
+
+static int pool_ensure(alone *a, uint32_t cells)
+{
+    const int error = short_call(a, call_ensure, "ensure()", cells);
+    return error ? error : held_check(a, cells);
 }
 
 static int pool_open(alone *a, const kvb_memory_source *source)
 {
     a->options.allocator = &a->allocator;
     a->allocator = (kvb_allocator){.source = source};
-    const int error = a->type->open(a->type, &a->options, &a->pool);
-    if (!error)
-        return held_check(a, 0);
     a->pool = NULL;
-    return wrong(a, "open() fails: %s", strerror(-error));
+    const int error = short_call(a, call_open, "open()", 0);
+    if (error)
+        a->pool = NULL;
+    return error ? error : held_check(a, 0);
 }
 
 static int pool_close(alone *a, int error)
