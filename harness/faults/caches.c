@@ -82,7 +82,7 @@ static void short_moves(kvb_fault_call *c)
 
 KVB_HOOK(memory_kept, kvb_fault_call *c, kvb_realloc(c->store->allocator, NULL, 0, 64))
 
-/* Takes memory, and gives it back. */
+/* Asks for memory, and refuses the change as if the cache were full if there is none. */
 static void memory_or_full(kvb_fault_call *c)
 {
     void *block = kvb_alloc(c->store->allocator, 64);

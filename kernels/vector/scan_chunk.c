@@ -65,7 +65,7 @@ static void keys_transpose(work *w)
         }
 }
 
-/* Products of the group's rows with all keys. Eight rows at once: a CPU waits for no sum. */
+/* Products of the group's rows with all keys. Of eight rows at once, no sum waits for its last addition. */
 static void rows_multiply(work *w, const float *const *rows, float *to)
 {
     const uint32_t last = w->c->n - 1;
