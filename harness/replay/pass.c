@@ -112,16 +112,15 @@ static int change_make(kvb_pass *p, cache_call *call, const kvb_event *event, co
     return timed_call(p, call, event, from, n);
 }
 
-/* Opens the cache. In a pass that is short of memory, its 1st, 2nd, 4th, ... request of memory is refused first. */
+/* Opens the cache. A pass that is short of memory tries this with the first request of memory refused, then with the
+ * second, the fourth, the eighth. Each try must return -ENOMEM and leave no memory, or open the cache without it. */
 static int short_open(kvb_pass *p, const kvb_cache_options *options, char *why, size_t why_bytes)
 {
     kvb_allocator *a = &p->allocator;
-    int error = 0;
     for (uint64_t nth = 1; p->short_of_memory; nth *= 2) {
-        a->requests = 0;
-        a->fail_request = nth;
-        error = kvb_cache_open(p->options->cache, &p->model, options, &p->cache, why, why_bytes);
-        const bool refused = a->requests >= nth;
+        a->fail_request = a->requests + nth;
+        const int error = kvb_cache_open(p->options->cache, &p->model, options, &p->cache, why, why_bytes);
+        const bool refused = a->requests >= a->fail_request;
         a->fail_request = 0;
         if (!refused)
             return error;
@@ -300,28 +299,27 @@ static bool takes_prompts(const kvb_pass *p)
     return p->trace->needs.reuse && p->options->cache->flags & KVB_CACHE_PREFIX;
 }
 
-/* Offers a prompt to a cache that may hold its beginning. Each of the *found tokens must have the same prefix as the
+/* Offers a prompt to a cache that may hold its beginning. Each of the tokens found must have the same prefix as the
  * prompt's token. */
-static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
+static int prompt_offer(kvb_pass *p, const kvb_event *event)
 {
     char why[256];
-    *found = 0;
+    p->found = 0;
     if (!event->reuse || !takes_prompts(p))
         return 0;
     p->place->doing = "in the cache's seq_match";
     int error = change_make(p, match_call, event, "seq_match", 0, event->n);
     if (p->ended)
         return error;
-    *found = p->found;
     if (error)
         return kvb_pass_refuse(p, error, "seq_match", kvb_cache_why(p->cache));
-    if (*found >= event->n)
+    if (p->found >= event->n)
         return kvb_pass_refuse(p, -EPROTO, "seq_match", "the cache has all of the prompt, and no query is left");
-    for (uint32_t i = 0; i < *found; i++)
+    for (uint32_t i = 0; i < p->found; i++)
         if (!kvb_history_same_prefix(p->history, p->ordinals[i], event->first + i, why, sizeof why))
             return kvb_pass_refuse(p, -EPROTO, "seq_match", why);
-    p->holdings.found += p->number == 0 ? *found : 0;
-    kvb_scans_found(p->scans, *found);
+    p->holdings.found += p->number == 0 ? p->found : 0;
+    kvb_scans_found(p->scans, p->found);
     p->holdings.offered += p->number == 0 ? event->n : 0;
     return 0;
 }
@@ -429,9 +427,8 @@ static int event_run(kvb_pass *p, const kvb_event *event)
         memcpy(p->feeding.position + event->first, event->pos, event->n * sizeof *p->feeding.position);
         if (p->feeding.offset) /* for tokens that the cache finds */
             memcpy(p->feeding.offset + event->first, event->pos, event->n * sizeof *p->feeding.offset);
-        uint32_t found = 0;
-        error = error ? error : prompt_offer(p, event, &found);
-        for (uint32_t from = found; from < event->n && !error; from += chunk)
+        error = error ? error : prompt_offer(p, event);
+        for (uint32_t from = p->found; from < event->n && !error; from += chunk)
             error = step_run(p, event, from, event->n - from < chunk ? event->n - from : chunk);
     }
     if (!error)

@@ -147,8 +147,8 @@ static int call_ensure(alone *a, uint32_t cells)
     return a->type->ensure(a->pool, cells);
 }
 
-/* Makes a call, and before it the same one with its first request of memory refused, then with its second, and so on. A
- * refused call must return ENOMEM and hold no more memory than before. */
+/* Makes a call. It is tried with its first request of memory refused, then with its second, until a try needs no more.
+ * The tries before must return ENOMEM and hold no more memory than there was. */
 static int short_call(alone *a, pool_call *call, const char *name, uint32_t cells)
 {
     kvb_allocator *memory = &a->allocator;

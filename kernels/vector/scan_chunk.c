@@ -65,7 +65,7 @@ static void keys_transpose(work *w)
         }
 }
 
-/* Products of the group's rows with all keys. Of eight rows at once, no sum waits for its last addition. */
+/* Products of the group's rows with all keys, eight rows at once: with fewer a CPU waits for additions. */
 static void rows_multiply(work *w, const float *const *rows, float *to)
 {
     const uint32_t last = w->c->n - 1;

@@ -82,9 +82,7 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
                 decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
             const vf s = vf_fma(decay, state_load(elem, from, v * VL), k * write[v]);
             state_store(elem, to, v * VL, s);
-            __asm__ volatile(
-                "" ::
-                    : "memory"); /* gcc reads *t again. Without it the loop takes longer: kernels/NOTES.md */
+            __asm__ volatile("" ::: "memory"); /* so that gcc reads *t again, which is faster: kernels/NOTES.md */
             out[v] = vf_fma(q, s, out[v]);
         }
     }

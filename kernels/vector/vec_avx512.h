@@ -12,7 +12,7 @@ VEC_INLINE vf vf_load(const float *p)
 {
     return _mm512_loadu_ps(p);
 }
-/* A store by an intrinsic may change any object: gcc would read pointers and sizes again after each. */
+/* Without an intrinsic: after the intrinsic gcc reads all pointers and sizes again. */
 typedef float vf_floats __attribute__((vector_size(64), aligned(4)));
 VEC_INLINE void vf_store(float *p, vf a)
 {
