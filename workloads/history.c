@@ -281,6 +281,11 @@ const kvb_trace_needs *kvb_history_needs(const kvb_history *h)
     return &h->needs;
 }
 
+uint32_t kvb_history_held(const kvb_history *h)
+{
+    return h->live;
+}
+
 uint32_t kvb_history_next(const kvb_history *h, uint32_t seq)
 {
     return next_of(&h->seqs[seq]);

@@ -42,6 +42,8 @@ int kvb_history_take(kvb_history *history, kvb_event *event, uint32_t capacity, 
 int kvb_history_apply(kvb_history *history, const kvb_event *event);
 
 const kvb_trace_needs *kvb_history_needs(const kvb_history *history); /* of the events so far */
+/* Rows that live sequences hold: shared ones once, pending ones too. */
+uint32_t kvb_history_held(const kvb_history *history);
 /* The position of the sequence's next token. */
 uint32_t kvb_history_next(const kvb_history *history, uint32_t seq);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults in the data of a single policy: pages and their holders, prompts that begin alike, frozen fronts. */
 #include "caches/stores/paged.h"
+#include "caches/stores/seq.h"
 #include "caches/stores/shared.h"
 #include "harness/faults/fault.h"
 
@@ -33,6 +34,32 @@ static void first_frees(kvb_fault_call *c)
     for (uint32_t entry = 0; leaves(c->change) && entry < p->tables[c->change->src].room; entry++)
         if (page_at(p, c->change->src, entry) != PAGE_NONE)
             p->refs[page_at(p, c->change->src, entry)] = 1;
+}
+
+/* A page of the source of a copy gets one holder too many. */
+static void page_kept(kvb_fault_call *c)
+{
+    const paged_store *p = (const paged_store *)c->store;
+    const uint32_t page = p->tables[c->change->src].room ? page_at(p, c->change->src, 0) : PAGE_NONE;
+    if (page != PAGE_NONE)
+        p->refs[page]++;
+}
+
+/* A cell of the first source of a reordering gets one holder too many. */
+static void cell_kept(kvb_fault_call *c)
+{
+    seq_store *s = (seq_store *)(void *)c->store;
+    const kvb_spans *held = &s->cells[c->change->srcs[0]];
+    if (held->n)
+        kvb_seq_hold_cell(s, (uint32_t)held->span[0].at, true);
+}
+
+/* Each node that clear() drops gets one holder too many. */
+static void nodes_kept(kvb_fault_call *c)
+{
+    seq_store *s = (seq_store *)(void *)c->store;
+    for (uint32_t i = 0; c->change->drops_nodes && i < s->n_nodes; i++)
+        kvb_seq_hold_cell(s, s->nodes[i], true);
 }
 
 /* omlx 2172: all rows of a slab append at one place, which becomes the end of the longest remaining sequence. */
@@ -231,6 +258,13 @@ const kvb_fault kvb_store_faults[] = {
      "many-holders paged f32 witness", .by = 15, .cache.adopted = holders_wrap},
     {"first-frees", "a page is free when the first of its sequences leaves", KVB_CHECK_WITNESS,
      "agent-fork paged f32 witness, many-holders paged f32 witness", .cache.adopting = first_frees},
+    {"page-kept", "a page that was shared is never free again", KVB_CHECK_PROTOCOL, "agent-fork paged f32 witness",
+     .cache.of = OF(COPY), .cache.adopted = page_kept},
+    {"cell-kept", "a cell of a reordered sequence is never free again", KVB_CHECK_PROTOCOL,
+     "beam-search seq f32 witness, draft-calls window f32 witness", .cache.of = OF(REORDER),
+     .cache.adopting = cell_kept},
+    {"nodes-kept", "cells of nodes that clear() drops are never free again", KVB_CHECK_PROTOCOL,
+     "eagle-tree seq f32 witness", .cache.of = OF(REMOVE), .cache.adopting = nodes_kept},
     {"appends-at-longest", "once a sequence has left, the others append where the longest that is left ends",
      KVB_CHECK_WITNESS, "batched-multi-seq slab f32 witness, many-holders slab f32 witness",
      .cache.prepared = append_at_longest, .cache.adopting = leaving_noted},

@@ -414,6 +414,33 @@ static int memory_watch(kvb_pass *p, const kvb_event *event)
                                                                    .held_bytes = (double)p->allocator.current_bytes});
 }
 
+/* Compares the cells in use with the rows that sequences hold: a cache of exact capacity has a cell for each, and any
+ * cache has none for none. Only where memory is short: in the first pass the witness says more. */
+static int cells_check(kvb_pass *p, uint32_t held, const char *call)
+{
+    const bool exact = p->options->cache->flags & KVB_CACHE_EXACT;
+    char why[128];
+    for (uint32_t g = 0; g < p->model.n_groups; g++) {
+        kvb_cache_usage u;
+        kvb_cache_usage_of(p->cache, g, &u);
+        if (u.cells_live == held || (held && (!exact || kvb_group_scans(&p->model.groups[g]))))
+            continue;
+        snprintf(why, sizeof why, "sequences hold %u rows, and group %u has %u cells in use", held, g, u.cells_live);
+        p->short_of_memory = false; /* cells are lost with memory, too */
+        return kvb_pass_refuse(p, -EPROTO, call, why);
+    }
+    return 0;
+}
+
+/* Of a pass that was short of memory: a last node, where the cache can, and clear() leave no cell in use. */
+static int cells_cleared(kvb_pass *p)
+{
+    p->place->doing = "in the cache's clear";
+    kvb_cache_propose(p->cache, NULL, (const int32_t[]){-1}, 1);
+    const int error = kvb_cache_clear(p->cache);
+    return error ? kvb_pass_refuse(p, error, "clear", kvb_cache_why(p->cache)) : cells_check(p, 0, "clear");
+}
+
 static int event_run(kvb_pass *p, const kvb_event *event)
 {
     p->met_shortage = false;
@@ -433,6 +460,8 @@ static int event_run(kvb_pass *p, const kvb_event *event)
     }
     if (!error)
         error = memory_watch(p, event);
+    if (!error && p->short_of_memory)
+        error = cells_check(p, kvb_history_held(p->history), kvb_event_kind_name(event->kind));
     return error;
 }
 
@@ -542,6 +571,8 @@ int kvb_pass_run(kvb_pass *p)
         !kvb_guard_check(why, sizeof why)) /* later passes check the margins here only */
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     p->holdings.allocator_live = p->allocator.current_bytes;
+    if (!error && p->short_of_memory)
+        error = cells_cleared(p);
     p->place->doing = "in the cache's close";
     kvb_cache_close(p->cache);
     p->cache = NULL;
