@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 
 #define PLAIN_BOUNDS     4
 #define QUERY_STEP       (1.0 / 64)

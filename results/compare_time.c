@@ -2,7 +2,6 @@
 /* Computes an interval of new / base from two series of passes, and the verdict, as compare.h describes. */
 #include "results/compare_time.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

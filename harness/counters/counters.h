@@ -11,7 +11,6 @@
 #ifndef KVB_COUNTERS_H
 #define KVB_COUNTERS_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "harness/command_line.h"

@@ -8,7 +8,6 @@
 #define KVB_TEAM_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scenarios of sequences that are decoded together, fork, and share prefixes. */
 #include <math.h>
-#include <string.h>
 
 #include "workloads/live/scenario.h"
 

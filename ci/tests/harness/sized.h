@@ -4,7 +4,6 @@
 #ifndef KVB_TEST_SIZED_H
 #define KVB_TEST_SIZED_H
 
-#include <errno.h>
 #include <jansson.h>
 
 #include "ci/tests/tests.h"

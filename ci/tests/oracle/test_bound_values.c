@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the bound is the formula at the head of oracle/bound.h, and holds for kernels that round to steps. */
-#include <float.h>
 
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/formats.h"
