@@ -82,72 +82,18 @@ typedef struct made_up {
     kvb_cache_level level[KVB_LEVELS];
 } made_up;
 
-/* Attributes of every object in hwloc's XML. */
-static const char *sets_text(char text[200], uint32_t cpus, uint32_t socket, uint32_t id)
-{
-    snprintf(text, 200,
-             "cpuset=\"0x%x\" complete_cpuset=\"0x%x\" nodeset=\"0x%x\" complete_nodeset=\"0x%x\" gp_index=\"%u\"",
-             cpus, cpus, 1u << socket, 1u << socket, id);
-    return text;
-}
-
-/* hwloc XML of a made-up machine: an L3 for each socket, an L2 and L1 for each core. */
-static char *xml_make(const made_up *m)
-{
-    char *xml;
-    size_t bytes;
-    FILE *out = open_memstream(&xml, &bytes);
-    uint32_t n = m->sockets * m->cores, id = 1;
-    assert_non_null(out);
-    fprintf(
-        out,
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
-        "<topology version=\"2.0\">\n<object type=\"Machine\" os_index=\"0\" cpuset=\"0x%x\" complete_cpuset=\"0x%x\" "
-        "allowed_cpuset=\"0x%x\" nodeset=\"0x%x\" complete_nodeset=\"0x%x\" allowed_nodeset=\"0x%x\" "
-        "gp_index=\"%u\">\n",
-        (1u << n) - 1, (1u << n) - 1, (1u << n) - 1, (1u << m->sockets) - 1, (1u << m->sockets) - 1,
-        (1u << m->sockets) - 1, id);
-    for (uint32_t s = 0; s < m->sockets; s++) {
-        char sets[200];
-        uint32_t cpus = ((1u << m->cores) - 1) << (s * m->cores);
-        fprintf(out, "<object type=\"Package\" os_index=\"%u\" %s>\n", s, sets_text(sets, cpus, s, ++id));
-        fprintf(out, "<object type=\"NUMANode\" os_index=\"%u\" %s local_memory=\"%llu\"/>\n", s,
-                sets_text(sets, cpus, s, ++id), (unsigned long long)m->memory);
-        if (m->l3)
-            fprintf(out,
-                    "<object type=\"L3Cache\" %s cache_size=\"%llu\" depth=\"3\" cache_linesize=\"64\" "
-                    "cache_associativity=\"16\" cache_type=\"0\">\n",
-                    sets_text(sets, cpus, s, ++id), (unsigned long long)m->l3);
-        for (uint32_t c = 0; c < m->cores; c++) {
-            uint32_t cpu = 1u << (s * m->cores + c);
-            fprintf(out,
-                    "<object type=\"L2Cache\" %s cache_size=\"%llu\" depth=\"2\" cache_linesize=\"64\" "
-                    "cache_associativity=\"16\" cache_type=\"0\">\n",
-                    sets_text(sets, cpu, s, ++id), (unsigned long long)m->l2);
-            fprintf(out,
-                    "<object type=\"L1Cache\" %s cache_size=\"%llu\" depth=\"1\" cache_linesize=\"64\" "
-                    "cache_associativity=\"8\" cache_type=\"1\">\n",
-                    sets_text(sets, cpu, s, ++id), (unsigned long long)m->l1);
-            fprintf(out, "<object type=\"Core\" os_index=\"%u\" %s>\n", c, sets_text(sets, cpu, s, ++id));
-            fprintf(out, "<object type=\"PU\" os_index=\"%u\" %s/>\n</object></object></object>\n", s * m->cores + c,
-                    sets_text(sets, cpu, s, ++id));
-        }
-        fprintf(out, "%s</object>\n", m->l3 ? "</object>" : "");
-    }
-    fprintf(out, "</object>\n</topology>\n");
-    fclose(out);
-    return xml;
-}
-
+/* An L3 for each socket, an L2 and L1 for each core, as hwloc describes machines in words. */
 static hwloc_topology_t topology_make(const made_up *m)
 {
     hwloc_topology_t topology;
-    char *xml = xml_make(m);
+    char words[256], l3[64] = "";
+    if (m->l3)
+        snprintf(l3, sizeof l3, "l3:1(size=%ju)", (uintmax_t)m->l3);
+    snprintf(words, sizeof words, "pack:%u [numa(memory=%ju)] %s l2:%u(size=%ju) l1:1(size=%ju) core:1 pu:1",
+             m->sockets, (uintmax_t)m->memory, l3, m->cores, (uintmax_t)m->l2, (uintmax_t)m->l1);
     assert_int_equal(hwloc_topology_init(&topology), 0);
-    assert_int_equal(hwloc_topology_set_xmlbuffer(topology, xml, (int)strlen(xml) + 1), 0);
+    assert_int_equal(hwloc_topology_set_synthetic(topology, words), 0);
     assert_int_equal(hwloc_topology_load(topology), 0);
-    free(xml);
-    assert_int_equal(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), (int)(m->sockets * m->cores));
     return topology;
 }
 
