@@ -20,7 +20,7 @@ typedef struct synthetic_noise {
     double run; /* between runs, by Student's distribution of 3 degrees: null comparisons do not show it */
 } synthetic_noise;
 
-/* xorshift64* (Vigna, 2016). */
+/* xorshift64* (Vigna, 2016): another generator than the program's. */
 static inline double synthetic_uniform(uint64_t *state)
 {
     *state ^= *state >> 12;
@@ -70,14 +70,7 @@ static inline void synthetic_fill(kvb_result *r, const char *workload, const cha
 {
     double again[KVB_SERIES];
 
-    kvb_result_init(r);
-    snprintf(r->workload, KVB_NAME, "%s", workload);
-    snprintf(r->cache, KVB_NAME, "seq");
-    snprintf(r->pool_k, KVB_NAME, "%s", pool);
-    snprintf(r->pool_v, KVB_NAME, "%s", pool);
-    snprintf(r->kernel, KVB_NAME, "%s", kernel);
-    snprintf(r->growth, KVB_NAME, "double");
-    r->threads = 1;
+    kvb_result_begin(r, workload, "seq", pool, pool, kernel);
     r->status = KVB_STATUS_PASS;
     r->rho = 0.1;
     r->memory.allocator_peak = 1 << 20;

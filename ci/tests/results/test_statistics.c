@@ -11,24 +11,6 @@
  * outliers, null differences, quantiles, errors and autocorrelations are right for series with known answers, order
  * statistics for step times; Student's quantiles and the sign test's ranks equal those of printed tables. */
 
-/* ---- synthetic samples --------------------------------------------------------------------------------------- */
-
-/* xorshift64* (Vigna, 2016): another generator than the one under test. */
-static double uniform(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return ((double)(*state * 0x2545f4914f6cdd1d >> 12) + 0.5) * 0x1p-52;
-}
-
-/* Box-Muller. */
-static double normal(uint64_t *state)
-{
-    double radius = sqrt(-2 * log(uniform(state)));
-    return radius * cos(6.283185307179586 * uniform(state));
-}
-
 /* ---- intervals of the median --------------------------------------------------------------------------------- */
 
 /* Share of 400 sets of n samples whose interval holds the true median. */
@@ -39,7 +21,7 @@ static double coverage(size_t n, double confidence, bool lognormal, uint64_t see
     int sets = 400, held = 0;
     for (int set = 0; set < sets; set++) {
         for (size_t i = 0; i < n; i++)
-            samples[i] = lognormal ? exp(3 + normal(&seed)) : 10 + 2 * normal(&seed);
+            samples[i] = lognormal ? exp(3 + synthetic_normal(&seed)) : 10 + 2 * synthetic_normal(&seed);
         assert_int_equal(kvb_median_interval(samples, n, confidence, 400, (uint64_t)set, &low, &high), 0);
         assert_true(low <= high);
         held += low <= truth && truth <= high;
@@ -72,7 +54,7 @@ static void plain_bootstrap(const double *samples, size_t n, double confidence, 
     assert_non_null(medians);
     for (size_t r = 0; r < rounds; r++) {
         for (size_t i = 0; i < n; i++)
-            drawn[i] = samples[(size_t)(uniform(&seed) * (double)n)];
+            drawn[i] = samples[(size_t)(synthetic_uniform(&seed) * (double)n)];
         kvb_doubles_sort(drawn, n);
         medians[r] = (drawn[(n - 1) / 2] + drawn[n / 2]) / 2;
     }
@@ -107,7 +89,7 @@ TEST(an_interval_is_a_function_of_samples_and_seed)
     double samples[50], shuffled[50], copy[50], low[4], high[4];
     uint64_t seed = 5;
     for (size_t i = 0; i < 50; i++)
-        shuffled[(i * 7) % 50] = samples[i] = uniform(&seed);
+        shuffled[(i * 7) % 50] = samples[i] = synthetic_uniform(&seed);
     memcpy(copy, samples, sizeof copy);
     for (int i = 0; i < 4; i++)
         assert_int_equal(
@@ -146,7 +128,7 @@ TEST(more_samples_narrow_the_interval)
         uint64_t seed = 17;
         assert_non_null(samples);
         for (size_t i = 0; i < n; i++)
-            samples[i] = normal(&seed);
+            samples[i] = synthetic_normal(&seed);
         assert_int_equal(kvb_median_interval(samples, n, 0.95, 2000, 3, &low, &high), 0);
         widths[many] = high - low;
         free(samples);
@@ -178,7 +160,7 @@ TEST(a_decaying_series_becomes_steady_when_it_is_flat)
     assert_int_equal(steady_at(passes, 100, 3, 0.02), 24);
     assert_true(steady_at(passes, 100, 3, 0.001) > 30);
     for (size_t i = 0; i < 100; i++)
-        passes[i] *= 1 + 0.002 * normal(&seed);
+        passes[i] *= 1 + 0.002 * synthetic_normal(&seed);
     assert_in_range(steady_at(passes, 100, 3, 0.02), 22, 27);
     for (size_t i = 0; i < 100; i++)
         passes[i] = 1000 * pow(0.95, (double)i); /* falls forever */
@@ -231,7 +213,7 @@ TEST(outliers_lie_beyond_three_and_a_half_scaled_deviations)
     assert_int_equal(outliers_of(samples, 13), 2);
     /* a normal distribution has 0.047 % of outliers, about one in 2000; all planted ones are found */
     for (size_t i = 0; i < 2001; i++)
-        samples[i] = 100 + normal(&seed);
+        samples[i] = 100 + synthetic_normal(&seed);
     assert_in_range(outliers_of(samples, 2001), 0, 5);
     size_t before = outliers_of(samples, 2001);
     for (size_t i = 0; i < 20; i++)

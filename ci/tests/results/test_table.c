@@ -260,14 +260,7 @@ static void assert_summary(const kvb_summary *summary, const kvb_result *results
 
 static void result_fill(kvb_result *r, kvb_status status, const char *pool, const char *kernel, double ns)
 {
-    kvb_result_init(r);
-    snprintf(r->workload, KVB_NAME, "decode");
-    snprintf(r->cache, KVB_NAME, "seq");
-    snprintf(r->pool_k, KVB_NAME, "%s", pool);
-    snprintf(r->pool_v, KVB_NAME, "%s", pool);
-    snprintf(r->kernel, KVB_NAME, "%s", kernel);
-    snprintf(r->growth, KVB_NAME, "double");
-    r->threads = 1;
+    kvb_result_begin(r, "decode", "seq", pool, pool, kernel);
     r->status = status;
     r->time.all.median = ns;
 }
