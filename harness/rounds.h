@@ -17,6 +17,14 @@ static inline double kvb_now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+/* Nanoseconds that this thread ran; time of other threads on the core does not count. */
+static inline double kvb_thread_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
 static inline double kvb_now_seconds(void)
 {
     return 1e-9 * kvb_now_ns();

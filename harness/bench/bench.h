@@ -12,11 +12,11 @@
 #define KVB_BENCH_H
 
 #include <stdint.h>
-#include <time.h>
 
 #include "caches/call.h"
 #include "caches/pools/pool.h"
 #include "harness/machine/bandwidth.h"
+#include "harness/rounds.h"
 #include "harness/selection/registry.h"
 #include "kernels/scan.h"
 #include "results/result.h"
@@ -342,28 +342,20 @@ int kvb_bench_calls(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
 
 /* ---- time of one core, for the benches of single functions ----------------------------------------------------- */
 
-/* Nanoseconds that this thread ran; time of other threads on the core does not count. */
-static inline double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* Nanoseconds of a cycle: each addition of a dependent chain takes one. (Some CPUs add constants while renaming
  * registers, so a register is added.) */
 static inline double cycle_ns(void)
 {
     uint64_t x = 1, y = 3;
     __asm__ volatile("" : "+r"(y));
-    double start = now_ns();
+    double start = kvb_thread_ns();
     for (int i = 0; i < 20000; i++)
 #pragma GCC unroll 16
         for (int j = 0; j < 16; j++) {
             x += y;
             __asm__ volatile("" : "+r"(x));
         }
-    return (now_ns() - start) / (20000 * 16);
+    return (kvb_thread_ns() - start) / (20000 * 16);
 }
 
 /* cycle_ns() as a contestant's take (harness/rounds.h). */

@@ -71,7 +71,7 @@ static int contestant_attend(const kvb_bench_run *run, kvb_bench_contestant *c, 
  * changes little. */
 static double contestant_sample(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t *turn)
 {
-    double (*clock)(void) = run->scene->work->call && c->team ? now_ns : kvb_now_ns, start = clock();
+    double (*clock)(void) = run->scene->work->call && c->team ? kvb_thread_ns : kvb_now_ns, start = clock();
     for (uint32_t r = 0; r < c->repeats && !c->why[0]; r++)
         contestant_attend(run, c, (*turn)++);
     return (clock() - start) / c->repeats;

@@ -258,10 +258,10 @@ static double part_take(void *ctx)
     queries_make(s->part, s->level);
     for (uint32_t i = 0; i < s->runs; i++)
         s->part->run(s->part, s->level);
-    const double start = now_ns();
+    const double start = kvb_thread_ns();
     for (uint32_t i = 0; i < s->runs; i++)
         s->part->run(s->part, s->level);
-    return (now_ns() - start) / (s->runs * s->part->units);
+    return (kvb_thread_ns() - start) / (s->runs * s->part->units);
 }
 
 typedef struct parts {
@@ -544,12 +544,12 @@ static void steps(bench *b)
     static uint32_t ids[KVB_MAX_SEQS];
     for (uint32_t s = 0; s < b->sequences; s++)
         ids[s] = s;
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_begin_step(b->cache, ids, b->sequences));
-    double between = now_ns();
+    double between = kvb_thread_ns();
     for (uint32_t i = 0; i < CALLS; i++)
         must(b, kvb_cache_begin_step(b->cache, &ids[i % b->sequences], 1));
-    note(b, STEP_ONE, (now_ns() - between) / CALLS);
+    note(b, STEP_ONE, (kvb_thread_ns() - between) / CALLS);
     note(b, STEP_ALL, (between - start) / b->sequences);
 }
 
@@ -561,9 +561,9 @@ static void reorder(bench *b)
         dst[s] = s;
         src[s] = (s + 1) % b->sequences;
     }
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_seq_reorder(b->cache, dst, src, b->sequences));
-    note(b, REORDER, (now_ns() - start) / b->sequences);
+    note(b, REORDER, (kvb_thread_ns() - start) / b->sequences);
 }
 
 /* Moves the last sequence by a position, there and back. The step that turns its rows is not timed. */
@@ -571,10 +571,10 @@ static void shift(bench *b)
 {
     const uint32_t last = b->sequences - 1;
     for (int32_t delta = 1; delta >= -1; delta -= 2) {
-        double start = now_ns();
+        double start = kvb_thread_ns();
         must(b, kvb_cache_seq_add(b->cache, last, 0, KVB_POS_END, delta));
         if (delta > 0)
-            note(b, SEQ_ADD, now_ns() - start);
+            note(b, SEQ_ADD, kvb_thread_ns() - start);
         must(b, kvb_cache_begin_step(b->cache, &last, 1));
     }
 }
@@ -589,10 +589,10 @@ static void tree(bench *b)
         ids[i] = b->sequences - 1;
         parents[i] = i ? (i - 1) / 2 : -1;
     }
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_propose(b->cache, ids, parents, NODES));
     must(b, kvb_cache_commit(b->cache, b->sequences - 1, accepted, ACCEPTED));
-    note(b, TREE, (now_ns() - start) / NODES);
+    note(b, TREE, (kvb_thread_ns() - start) / NODES);
 }
 
 /* Removes the last sequence and matches its prompt. */
@@ -609,9 +609,9 @@ static void match(bench *b)
     for (uint32_t i = 0; i < n; i++)
         tokens[i] = prompt_token(b, last, i);
     must(b, kvb_cache_seq_rm(b->cache, last, 0, KVB_POS_END));
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_seq_match(b->cache, last, tokens, n, 0, &found, &ordinals));
-    note(b, MATCH, now_ns() - start);
+    note(b, MATCH, kvb_thread_ns() - start);
     free(tokens);
 }
 
@@ -621,14 +621,14 @@ static void saved(bench *b)
     const char *path = kvb_slot_files_path(b->files, 0);
     const uint32_t last = b->sequences - 1;
     prefill(b, last, 1); /* the step under way must have its rows */
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_save(b->cache, last, path));
-    note(b, SAVE, now_ns() - start);
+    note(b, SAVE, kvb_thread_ns() - start);
     must(b,
          b->type->flags & KVB_CACHE_SEQ ? kvb_cache_seq_rm(b->cache, last, 0, KVB_POS_END) : kvb_cache_clear(b->cache));
-    start = now_ns();
+    start = kvb_thread_ns();
     must(b, kvb_cache_load(b->cache, last, path));
-    note(b, LOAD, now_ns() - start);
+    note(b, LOAD, kvb_thread_ns() - start);
 }
 
 /* Removes the last sequence and forks it from the first. */
@@ -636,11 +636,11 @@ static void forks(bench *b)
 {
     if (b->sequences == 1)
         return;
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_seq_rm(b->cache, b->sequences - 1, 0, KVB_POS_END));
-    double between = now_ns();
+    double between = kvb_thread_ns();
     must(b, kvb_cache_seq_cp(b->cache, 0, b->sequences - 1, 0, KVB_POS_END));
-    note(b, SEQ_CP, now_ns() - between);
+    note(b, SEQ_CP, kvb_thread_ns() - between);
     note(b, SEQ_RM, between - start);
 }
 
@@ -649,25 +649,25 @@ static void forks(bench *b)
 static void divide(bench *b)
 {
     const uint32_t last = b->sequences - 1;
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_seq_div(b->cache, last, 0, DIVIDED, 2));
-    note(b, SEQ_DIV, now_ns() - start);
+    note(b, SEQ_DIV, kvb_thread_ns() - start);
     must(b, kvb_cache_begin_step(b->cache, &last, 1));
 }
 
 /* Puts all cells in order. Few are out of order, so the time is mostly that of the search. */
 static void defrag(bench *b)
 {
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_defrag(b->cache));
-    note(b, DEFRAG, now_ns() - start);
+    note(b, DEFRAG, kvb_thread_ns() - start);
 }
 
 static void clear(bench *b)
 {
-    double start = now_ns();
+    double start = kvb_thread_ns();
     must(b, kvb_cache_clear(b->cache));
-    note(b, CLEAR, now_ns() - start);
+    note(b, CLEAR, kvb_thread_ns() - start);
     fill(b);
 }
 
@@ -696,9 +696,9 @@ typedef struct call_sampling {
 static double calls_take(void *ctx)
 {
     const call_sampling *s = ctx;
-    const double start = now_ns();
+    const double start = kvb_thread_ns();
     s->cycle->run(s->bench);
-    return s->bench->error ? NAN : now_ns() - start;
+    return s->bench->error ? NAN : kvb_thread_ns() - start;
 }
 
 static void cycle_sample(bench *b, const struct cycle *cycle, double seconds)

@@ -91,19 +91,12 @@ typedef struct timed_team {
     double ns[THREADS];
 } timed_team;
 
-static double cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 static void timed_part(void *ctx, uint32_t i, uint32_t n)
 {
     timed_team *t = ctx;
-    const double start = cpu_ns();
+    const double start = kvb_thread_ns();
     t->part(t->ctx, i, n);
-    t->ns[i] += cpu_ns() - start;
+    t->ns[i] += kvb_thread_ns() - start;
 }
 
 static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
