@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: calls of kernels, and rows that are staged for them. */
-#include "ci/tests/tests.h"
+#include "ci/tests/caches/named.h"
 #include "caches/call.h"
-#include "caches/pools/pool.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 
@@ -542,15 +541,6 @@ TEST(every_pool_is_staged)
                 for (int mask = 0; mask < KVB_MASK_KINDS; mask++)
                     pool_check(type, (kvb_mask_kind)mask);
         }
-}
-
-static const kvb_pool_type *pool_named(const char *name)
-{
-    for (size_t i = 0; kvb_builtin_pools[i]; i++)
-        if (!strcmp(kvb_builtin_pools[i]->name, name))
-            return kvb_builtin_pools[i];
-    fail_msg("no pool %s", name);
-    return NULL;
 }
 
 /* Only the side that the kernel does not read is staged; the next call may need none. */

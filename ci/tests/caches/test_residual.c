@@ -4,22 +4,12 @@
  * among the latest ones written, else within half a step for each time that it was encoded. Rows move across blocks,
  * memory is as predicted, and failed requests change nothing. A model that keeps whole rows gives the right answers.
  */
-#include "ci/tests/tests.h"
+#include "ci/tests/caches/named.h"
 #include "caches/pools/codec/codec.h"
-#include "caches/pools/pool.h"
 
 enum { HEADS = 2, DIM = 96, CAPACITY = 9 * 32 + 5, W = 32, OPEN = 4, BLOCKS = (CAPACITY + W - 1) / W };
 
 static const char *const names[] = {"kivi4-k", "kivi4-v", "kivi2-k", "kivi2-v"};
-
-static const kvb_pool_type *type_named(const char *name)
-{
-    for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
-        if (!strcmp((*type)->name, name))
-            return *type;
-    fail_msg("no pool %s", name);
-    return NULL;
-}
 
 /* ---- pool and model ------------------------------------------------------------------------------------------ */
 
@@ -287,14 +277,14 @@ static void orders_check(const kvb_pool_type *type, kvb_growth growth, uint32_t 
 TEST(rows_are_readable_in_any_order)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        orders_check(type_named(names[i]), i % 2 ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE, 7);
+        orders_check(pool_named(names[i]), i % 2 ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE, 7);
 }
 
 TEST(turned_rows_are_readable)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         rig r;
-        rig_open(&r, type_named(names[i])->rotated, KVB_GROWTH_DOUBLE, 100);
+        rig_open(&r, pool_named(names[i])->rotated, KVB_GROWTH_DOUBLE, 100);
         in_runs(&r);
         gathered(&r);
         rig_close(&r);
@@ -307,7 +297,7 @@ TEST(turned_rows_are_readable)
 TEST(a_run_is_its_rows)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const kvb_pool_type *type = type_named(names[i]);
+        const kvb_pool_type *type = pool_named(names[i]);
         rig whole, single;
         kvb_view v[2];
         rig_open(&whole, type, KVB_GROWTH_DOUBLE, CAPACITY);
@@ -342,7 +332,7 @@ TEST(reopened_rows_stay_finite)
         rig r;
         for (uint32_t e = 0; e < CAPACITY * HEADS * DIM; e++)
             rows[e] = (e / (HEADS * DIM) + e) % 2 ? 65504 : -65504;
-        rig_open(&r, type_named(names[i]), KVB_GROWTH_DOUBLE, CAPACITY);
+        rig_open(&r, pool_named(names[i]), KVB_GROWTH_DOUBLE, CAPACITY);
         rig_grow(&r, CAPACITY);
         r.pool->type->write_run(r.pool, 0, CAPACITY, rows);
         r.pool->type->write_run(r.pool, 1, 1, rows);
@@ -359,7 +349,7 @@ TEST(memory_is_as_predicted)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int growth = KVB_GROWTH_DOUBLE; growth < KVB_GROWTHS; growth++) {
-            const kvb_pool_type *type = type_named(names[i]);
+            const kvb_pool_type *type = pool_named(names[i]);
             kvb_pool_options o = {HEADS, DIM, 5, CAPACITY, (kvb_growth)growth, NULL, NULL};
             size_t residual = (size_t)OPEN * HEADS * W * DIM * 2;
             rig r;
@@ -382,7 +372,7 @@ TEST(failed_requests_change_nothing)
 {
     for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++)
         for (int growth = KVB_GROWTH_DOUBLE; growth <= KVB_GROWTH_RESERVE; growth += KVB_GROWTH_RESERVE) {
-            const kvb_pool_type *type = i % 2 ? type_named(names[i / 2])->rotated : type_named(names[i / 2]);
+            const kvb_pool_type *type = i % 2 ? pool_named(names[i / 2])->rotated : pool_named(names[i / 2]);
             bool opened = false, grown = false;
             for (uint64_t n = 1; !grown; n++) {
                 rig r = {.allocator.fail_request = n};

@@ -13,6 +13,7 @@
 
 #include "ci/tests/tests.h"
 #include "harness/counters/counters.h"
+#include "harness/rounds.h"
 
 /* NULL: the result has no counter of that name. */
 static const kvb_counter *find(const kvb_result *r, const char *name)
@@ -28,12 +29,9 @@ static const kvb_counter *find(const kvb_result *r, const char *name)
 /* Computes for so many microseconds on the CPU. */
 static void spin(uint32_t us)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    double end = 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec + us;
-    do
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    while (1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec < end);
+    const double end = kvb_thread_ns() + 1e3 * us;
+    while (kvb_thread_ns() < end)
+        ;
 }
 
 /* Sleeps n times. */
@@ -262,13 +260,6 @@ TEST(the_list_tells_all)
     assert_string_equal(find(&r, "user_ns")->unavailable, "");
 }
 
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
 /* Compares with the cost of a system call on this machine, which a sandbox makes ten times higher. */
 TEST(a_pair_is_cheap)
 {
@@ -277,16 +268,16 @@ TEST(a_pair_is_cheap)
     double pair = INFINITY, call = INFINITY;
     assert_int_equal(kvb_counters_open(NULL, &own, &c), 0);
     for (int round = 0; round < 20; round++) {
-        double t0 = now_ns();
+        double t0 = kvb_now_ns();
         for (int i = 0; i < 500; i++) {
             kvb_counters_start(c);
             kvb_counters_stop(c);
         }
-        double t1 = now_ns();
+        double t1 = kvb_now_ns();
         for (int i = 0; i < 500; i++)
             getrusage(RUSAGE_SELF, &u);
         pair = fmin(pair, (t1 - t0) / 500);
-        call = fmin(call, (now_ns() - t1) / 500);
+        call = fmin(call, (kvb_now_ns() - t1) / 500);
     }
     kvb_counters_close(c);
     print_message("# start and stop: %.0f ns; getrusage: %.0f ns\n", pair, call);

@@ -7,8 +7,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "ci/tests/tests.h"
-#include "caches/pools/pool.h"
+#include "ci/tests/caches/named.h"
 #include "harness/calls/subject.h"
 #include "kernels/kernels.h"
 
@@ -308,15 +307,6 @@ static double call(const kvb_kernel *kernel, const struct place *place, const st
 
 static struct sight sight;
 static struct side k_side, v_side;
-
-static const kvb_pool_type *pool_named(const char *name)
-{
-    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
-        if (!strcmp((*p)->name, name))
-            return *p;
-    fail_msg("no pool %s", name);
-    return NULL;
-}
 
 TEST(every_kernel_reads_far_rows)
 {

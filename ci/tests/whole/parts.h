@@ -4,7 +4,7 @@
 #define KVB_TEST_PARTS_H
 
 #include "ci/tests/tests.h"
-#include "caches/pools/pool.h"
+#include "ci/tests/caches/named.h"
 #include "workloads/trace.h"
 
 static inline void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
@@ -24,17 +24,6 @@ static inline double worse(double a, double b)
 static inline bool sums_in_f16(const char *kernel)
 {
     return !strcmp(kernel, "flash-f16");
-}
-
-/* The pool of that name, plain or "+had". */
-static inline const kvb_pool_type *pool_named(const char *name)
-{
-    for (const kvb_pool_type *const *pool = kvb_builtin_pools; *pool; pool++)
-        for (const kvb_pool_type *form = *pool; form; form = form->rotated)
-            if (!strcmp(form->name, name))
-                return form;
-    fail_msg("there is no pool '%s'", name);
-    return NULL;
 }
 
 static inline kvb_trace *trace_at(const char *path)

@@ -6,6 +6,7 @@
  * cache, over formats of every kind of storage, with growth by copies and by reserved pages.
  */
 #include "ci/fuzz/verbs.h"
+#include "ci/tests/caches/named.h"
 #include "ci/tests/caches/rig.h"
 #include "ci/tests/caches/states.h"
 
@@ -235,25 +236,16 @@ static bool scenario_run(scenario *s, uint64_t fail)
  * rows. */
 static const char *const names[] = {NULL, "f16", "q8_0", "a4g64", "kivi4-k", "e4m3-head"};
 
-static const kvb_pool_type *pool_find(const char *name)
-{
-    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
-        if (!strcmp((*p)->name, name))
-            return *p;
-    fail_msg("there is no pool %s", name);
-    return NULL;
-}
-
 static void cache_check(const kvb_cache_type *type)
 {
     uint64_t requests = 0, runs = 0;
     for (size_t i = 0; i < N(names); i++) {
-        const kvb_pool_type *pool = names[i] ? pool_find(names[i]) : kvb_builtin_pools[0];
+        const kvb_pool_type *pool = names[i] ? pool_named(names[i]) : kvb_builtin_pools[0];
         char why[160];
         for (int g = KVB_GROWTH_DOUBLE; kvb_cache_takes(type, pool, pool, why, sizeof why) && g <= KVB_GROWTH_RESERVE;
              g += KVB_GROWTH_RESERVE) {
             scenario s = {
-                .type = type, .pool = names[i] ? pool_find(names[i]) : NULL, .growth = (kvb_growth)g, .scans = i % 2};
+                .type = type, .pool = names[i] ? pool_named(names[i]) : NULL, .growth = (kvb_growth)g, .scans = i % 2};
             uint64_t fail = 0;
             scenario_draw(&s, 1 + i * 2 + (uint64_t)g / 2);
             assert_false(scenario_run(&s, 0));
