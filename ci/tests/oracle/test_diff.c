@@ -381,24 +381,32 @@ TEST(rows_of_16_bits_and_steps)
 enum { CELLS = 3 };
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
 
-/* The lse of one cell: the dot product of its row k and the query q. */
-static float dot(const kvb_order *order, const float *q, const double *k, uint32_t dim)
+/* One query of one head over cells with rows k [cells][dim] and v [cells]. */
+static int row_exact(const kvb_order *order, uint32_t cells, uint32_t dim, const float *q, const double *k,
+                     const double *v, float *out, float *lse, char *why, size_t why_bytes)
 {
     const kvb_attend call = {.problem = {.n_tok = 1,
                                          .n_heads = 1,
                                          .n_kv_heads = 1,
                                          .k_dim = dim,
                                          .v_dim = 1,
-                                         .n_cells = 1,
+                                         .n_cells = cells,
                                          .scale = 1,
                                          .k_format = &f32,
                                          .v_format = &f32},
                              .q = q};
-    const kvb_token_run run = {0, 1};
-    const kvb_exact_rows rows = {.k = k, .v = k, .k_width = dim, .v_width = dim, .cells = 1, .runs = &run, .n_runs = 1};
+    const kvb_token_run run = {0, cells};
+    const kvb_exact_rows rows = {
+        .k = k, .v = v, .k_width = dim, .v_width = 1, .cells = cells, .runs = &run, .n_runs = 1};
+    return kvb_exact_row(&call, order, &rows, 0, 0, out, lse, why, why_bytes);
+}
+
+/* The lse of one cell: the dot product of its row k and the query q. */
+static float dot(const kvb_order *order, const float *q, const double *k, uint32_t dim)
+{
     float out, lse;
     char why[128];
-    assert_int_equal(kvb_exact_row(&call, order, &rows, 0, 0, &out, &lse, why, sizeof why), 0);
+    assert_int_equal(row_exact(order, 1, dim, q, k, k, &out, &lse, why, sizeof why), 0);
     return lse;
 }
 
@@ -448,22 +456,10 @@ static float sum(kvb_softmax softmax, const uint32_t cells[5], uint32_t part, ch
     static const float q[] = {0};
     static const double k[CELLS] = {0}, v[CELLS] = {1, TINY, TINY};
     const kvb_order order = {.softmax = softmax, .exp = power, .tiles = tiles};
-    const kvb_attend call = {.problem = {.n_tok = 1,
-                                         .n_heads = 1,
-                                         .n_kv_heads = 1,
-                                         .k_dim = 1,
-                                         .v_dim = 1,
-                                         .n_cells = CELLS,
-                                         .scale = 1,
-                                         .k_format = &f32,
-                                         .v_format = &f32},
-                             .q = q};
-    const kvb_token_run run = {0, CELLS};
-    const kvb_exact_rows rows = {.k = k, .v = v, .k_width = 1, .v_width = 1, .cells = CELLS, .runs = &run, .n_runs = 1};
     float out, lse;
     memcpy(plan.cells, cells, sizeof plan.cells);
     plan.part = part;
-    const int error = kvb_exact_row(&call, &order, &rows, 0, 0, &out, &lse, why, why_bytes);
+    const int error = row_exact(&order, CELLS, 1, q, k, v, &out, &lse, why, why_bytes);
     assert_true(!error || error == -EILSEQ);
     return error ? -1 : out;
 }

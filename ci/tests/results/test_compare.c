@@ -31,6 +31,13 @@ static kvb_comparison *compare(const kvb_result *base, size_t n_base, const kvb_
     return c;
 }
 
+static void pair_free(kvb_comparison *c, kvb_result *base, kvb_result *new)
+{
+    kvb_comparison_free(c);
+    free(base);
+    free(new);
+}
+
 static int setup(void **state)
 {
     kvb_thresholds_init(&thresholds);
@@ -276,9 +283,7 @@ TEST_IN(test_runs_fail, setup, NULL)
     kvb_comparison *c = compare(base, 6, new, 6, (kvb_compare_options){.runs = {&first, runs}, .n_runs = {1, 2}});
     assert_int_equal(c->count[KVB_VERDICT_BROKEN], 1);
     assert_ptr_equal(c->findings[2].new, &again[2]);
-    kvb_comparison_free(c);
-    free(base);
-    free(new);
+    pair_free(c, base, new);
     free(again);
 }
 
@@ -341,9 +346,7 @@ TEST_IN(test_own_null, setup, NULL)
         assert_int_equal(c->findings[i].verdict == KVB_VERDICT_SLOWER,
                          strcmp(c->findings[i].base->pool_k, base[3].pool_k) ||
                              strcmp(c->findings[i].base->workload, base[3].workload));
-    kvb_comparison_free(c);
-    free(base);
-    free(new);
+    pair_free(c, base, new);
 }
 
 TEST_IN(test_no_time, setup, NULL)
@@ -354,9 +357,7 @@ TEST_IN(test_no_time, setup, NULL)
     assert_int_equal(c->count[KVB_VERDICT_UNDECIDED], 60);
     assert_string_equal(c->findings[0].reason, "another machine");
     assert_int_equal(kvb_comparison_outcome(c), KVB_OUTCOME_NOTHING);
-    kvb_comparison_free(c);
-    free(base);
-    free(new);
+    pair_free(c, base, new);
 }
 
 static kvb_outcome unresolved(kvb_result *base, kvb_result *new, size_t n, bool paired,
@@ -430,9 +431,7 @@ TEST_IN(test_paired, setup, NULL)
     kvb_comparison_free(c);
     c = compare(base, 100, new, 100, (kvb_compare_options){0});
     assert_int_equal(c->count[KVB_VERDICT_UNDECIDED], 100);
-    kvb_comparison_free(c);
-    free(base);
-    free(new);
+    pair_free(c, base, new);
 }
 
 /* ---- all combinations of a kernel ------------------------------------------------------------------------- */
@@ -461,9 +460,7 @@ TEST_IN(test_kernel_is_named, setup, NULL)
     assert_true(fabs(axis_find(c, "kernel", "gamma")->ratio - 1.12) < 0.03);
     assert_int_not_equal(axis_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
     assert_int_not_equal(axis_find(c, "kernel", "beta")->verdict, KVB_VERDICT_SLOWER);
-    kvb_comparison_free(c);
-    free(base);
-    free(new);
+    pair_free(c, base, new);
 }
 
 static void slow_down(kvb_result *results, size_t n, double factor)
@@ -528,7 +525,5 @@ TEST_IN(test_machine_is_slower, setup, NULL)
     c = compare(base, 240, new, 240, (kvb_compare_options){0});
     assert_true(fabs(c->machine - 1.12) < 1e-6);
     assert_int_equal(kvb_comparison_regressions(c), 0);
-    kvb_comparison_free(c);
-    free(base);
-    free(new);
+    pair_free(c, base, new);
 }
