@@ -139,7 +139,7 @@ static centre centre_of(const double *logs, size_t n)
 
     memcpy(copy, logs, n * sizeof *copy);
     return (centre){.at = kvb_quantile(copy, n, 0.5),
-                    .error = kvb_median_error(logs, n, BOOTSTRAP_ROUNDS, 1) * sqrt((1 + r) / (1 - r)),
+                    .error = kvb_median_error(logs, n, BOOTSTRAP_ROUNDS) * sqrt((1 + r) / (1 - r)),
                     .worth = (double)n * (1 - r) / (1 + r)};
 }
 

@@ -149,8 +149,9 @@ int kvb_median_interval(const double *samples, size_t n, double confidence, uint
     return 0;
 }
 
-double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64_t seed)
+double kvb_median_error(const double *samples, size_t n, uint32_t rounds)
 {
+    uint64_t seed = 1;
     double *sorted = n > 1 ? malloc(n * sizeof *sorted) : NULL, mean = 0, squares = 0;
     if (!sorted)
         return n > 1 ? NAN : 0;

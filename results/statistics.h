@@ -20,8 +20,8 @@ double kvb_quantile(double *values, size_t n, double p);
 int kvb_median_interval(const double *samples, size_t n, double confidence, uint32_t rounds, uint64_t seed, double *low,
                         double *high);
 
-/* Standard error of the median, by the same resampling. 0 for n below 2; NaN without memory. */
-double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64_t seed);
+/* Standard error of the median, by the same resampling from one seed. 0 for n below 2; NaN without memory. */
+double kvb_median_error(const double *samples, size_t n, uint32_t rounds);
 
 /* First-order autocorrelation of n values in their order, corrected for its bias (Kendall, Biometrika 41, 1954) and
  * limited to 0 .. 0.9. n values with autocorrelation r are worth n (1 - r) / (1 + r) independent ones. */

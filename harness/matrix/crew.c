@@ -127,11 +127,11 @@ static int final_take(kvb_crew *c)
     return error;
 }
 
-/* Takes the child's result when it has ended, or kills it after `seconds`. */
-static void seat_clear(seat *s, double seconds)
+/* Takes the result of a child that has ended. One that runs is killed. */
+static void seat_clear(seat *s)
 {
     entry *e = s->of;
-    kvb_child_end(&s->child, seconds, &e->result);
+    kvb_child_end(&s->child, 0, &e->result);
     if (s->ended >= 0)
         close(s->ended);
     s->of = NULL;
@@ -155,11 +155,11 @@ static void children_wait(kvb_crew *c)
     for (uint32_t i = 0; i < n && ready >= 0; i++) {
         seat *s = &c->seats[i];
         if (s->of && (ends[i].revents || s->deadline <= now || (s->ended < 0 && kvb_process_ended(s->child.pid))))
-            seat_clear(s, 0);
+            seat_clear(s);
     }
     for (seat *s = c->seats; s < c->seats + n; s++)
         if (s->of && is_hopeless(c, s->of))
-            seat_clear(s, 0);
+            seat_clear(s);
 }
 
 /* Waits for a free seat, or with `all` until all seats are free. Passes on results meanwhile. 0, -EINTR, or what take()
@@ -259,7 +259,7 @@ void kvb_crew_close(kvb_crew *c)
         return;
     for (uint32_t i = 0; i < c->n_seats; i++)
         if (c->seats[i].of)
-            seat_clear(&c->seats[i], 0);
+            seat_clear(&c->seats[i]);
     for (entry *e = c->first, *next; e; e = next) {
         next = e->next;
         free(e);

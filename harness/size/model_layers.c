@@ -233,11 +233,11 @@ static void layers_lay(kvb_model_reading *reading)
 
 /* ---- windows that are switched off, and shared rows ----------------------------------------------------------- */
 
-static uint32_t letters_replace(kvb_model_reading *reading, uint32_t from, char old, char letter)
+static uint32_t letters_replace(kvb_model_reading *reading, char old, char letter)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = from; i < reading->n_layers; i++)
+    for (uint32_t i = 0; i < reading->n_layers; i++)
         if (reading->letters[i] == old) {
             reading->letters[i] = letter;
             n++;
@@ -270,7 +270,7 @@ static void window_settle(kvb_model_reading *reading)
     if (!window && family->local_needed)
         return kvb_config_fail(c, -EINVAL, "%s%s: missing, which %s needs", c->place, name, c->model_class);
     if (!window || !on) {
-        letters_replace(reading, 0, 'W', 'F');
+        letters_replace(reading, 'W', 'F');
         return kvb_sized_model_note_add(reading, -1,
                                         on ? "sliding_window is absent or null" : "use_sliding_window is not true",
                                         "no sliding window");
@@ -295,7 +295,7 @@ static void chunk_settle(kvb_model_reading *reading)
 
     if (!strchr(reading->family->letters, 'C'))
         return;
-    if (!kvb_config_has(c, "attention_chunk_size") && letters_replace(reading, 0, 'C', 'F') > 0)
+    if (!kvb_config_has(c, "attention_chunk_size") && letters_replace(reading, 'C', 'F') > 0)
         kvb_sized_model_note_add(reading, -1, "attention_chunk_size is null", "no chunks");
 }
 

@@ -354,7 +354,7 @@ TEST(test_error)
         synthetic_series(&white, 1, series, &seed);
         for (int j = 0; j < 64; j++)
             series[j] = log(series[j]);
-        error += kvb_median_error(series, 64, 500, 1) / 100;
+        error += kvb_median_error(series, 64, 500) / 100;
         white_follows += kvb_autocorrelation(series, 64) / 100;
         synthetic_series(&red, 1, series, &seed);
         for (int j = 0; j < 64; j++)
@@ -364,7 +364,7 @@ TEST(test_error)
     near(error, 1.2533 / 8, 0.1); /* sqrt(pi / 2 n) */
     assert_true(white_follows < 0.1);
     near(red_follows, 0.7, 0.05);
-    assert_true(kvb_median_error(series, 1, 10, 1) == 0);
+    assert_true(kvb_median_error(series, 1, 10) == 0);
     assert_true(kvb_autocorrelation((const double[]){2, 2, 2, 2, 2, 2, 2, 2}, 8) <= 0.125);
 }
 
