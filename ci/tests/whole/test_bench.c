@@ -235,11 +235,23 @@ static bool supports_nothing(const kvb_problem *problem, char *why, size_t why_b
     return false;
 }
 
-/* Runs one work with two contestants of this kernel; text: the report as csv. */
-static kvb_bench_score bench_small(const char *name, const kvb_kernel *kernel, char *text, size_t bytes)
+static const char *text; /* what was printed last */
+
+static kvb_bench_score report(const kvb_bench_run *run)
+{
+    kvb_bench_score score = {0};
+    kvb_table *table = kvb_table_new(kvb_bench_headings);
+    assert_int_equal(kvb_bench_run_report(table, run, &score), 0);
+    assert_int_equal(kvb_table_print(table, KVB_TABLE_CSV, tests_print()), 0);
+    kvb_table_free(table);
+    text = tests_printed();
+    return score;
+}
+
+/* Reports, in CSV, on one work with two contestants of this kernel. */
+static kvb_bench_score bench_small(const char *name, const kvb_kernel *kernel)
 {
     static kvb_bench_run run;
-    kvb_bench_score score = {0};
     kvb_bench_scene scene;
     kvb_bench_store store = {0};
     const kvb_bench_work *work = kvb_bench_works;
@@ -260,12 +272,7 @@ static kvb_bench_score bench_small(const char *name, const kvb_kernel *kernel, c
                         2.0 * (double)sight->pairs * scene.heads * (work->latent ? 576 + 512 : 128 + 128));
             assert_int_equal(run.contestant[e].call.args.problem.out_elem, e ? KVB_F32 : work->out);
         }
-    kvb_table *table = kvb_table_new(kvb_bench_headings);
-    assert_int_equal(kvb_bench_run_report(table, &run, &score), 0);
-    FILE *out = fmemopen(text, bytes, "w");
-    assert_int_equal(kvb_table_print(table, KVB_TABLE_CSV, out), 0);
-    fclose(out);
-    kvb_table_free(table);
+    const kvb_bench_score score = report(&run);
     kvb_bench_run_close(&run);
     kvb_bench_scene_close(&scene);
     kvb_bench_store_close(&store);
@@ -278,9 +285,8 @@ TEST(test_right_kernels_score)
                                         "threads-decode", "paged-16",       "window-decode",   "window-chunk",
                                         "sinks-decode",   "softcap-decode", "softcap-prefill", "out-f16-prefill",
                                         "latent-bf16"};
-    char text[4096];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const kvb_bench_score score = bench_small(names[i], &kvb_kernel_reference, text, sizeof text);
+        const kvb_bench_score score = bench_small(names[i], &kvb_kernel_reference);
         assert_null(strstr(text, "WRONG"));
         assert_null(strstr(text, "unavailable"));
         if (!strcmp(names[i], "paged-16")) {
@@ -288,49 +294,48 @@ TEST(test_right_kernels_score)
             assert_contains(text, "gain over in runs");
         }
     }
-    assert_int_equal(bench_small("fork-g4", &kvb_kernel_openblas, text, sizeof text).targets, 2);
+    assert_int_equal(bench_small("fork-g4", &kvb_kernel_openblas).targets, 2);
     assert_null(strstr(text, "WRONG"));
     /* trunk 32, tails of 4: 8 calls of 36 cells in place of one of 64 */
     assert_contains(text, "4.50x the bytes");
     /* two contestants, one target */
-    assert_int_equal(bench_small("decode-f16-g8", &kvb_kernel_reference, text, sizeof text).targets, 1);
+    assert_int_equal(bench_small("decode-f16-g8", &kvb_kernel_reference).targets, 1);
 }
 
 TEST(test_wrong_kernels_do_not)
 {
     kvb_kernel kernel = kvb_kernel_reference;
-    char text[4096];
     kvb_bench_score score;
     kernel.attend = attend_last_token_wrong;
-    score = bench_small("fork-g4", &kernel, text, sizeof text);
+    score = bench_small("fork-g4", &kernel);
     assert_contains(text, "WRONG: out of query 7, head 31, channel 127 is "); /* all branches in one call */
     assert_contains(text, "WRONG: out of query 0, head 31, channel 127 is "); /* one by one */
     assert_int_equal(score.targets, 2);
     assert_int_equal(score.met, 0);
     kernel.attend = attend_slightly_off;
-    score = bench_small("batch-in-steps", &kernel, text, sizeof text);
+    score = bench_small("batch-in-steps", &kernel);
     assert_contains(text, "WRONG: out of query 15, head 31, channel ");
     assert_int_equal(score.met, 0);
     kernel.attend = attend_writes_nothing;
-    score = bench_small("fork-g4", &kernel, text, sizeof text);
+    score = bench_small("fork-g4", &kernel);
     assert_contains(text, "nan, exact ");
     assert_int_equal(score.met, 0);
     kernel.tolerance = (kvb_tolerance){.kind = KVB_TOLERANCE_NMSE, .limit = 1e-4};
     kernel.attend = attend_last_token_wrong; /* another project's kernel: a finding, and it is timed */
-    score = bench_small("batch-in-runs", &kernel, text, sizeof text);
+    score = bench_small("batch-in-runs", &kernel);
     assert_null(strstr(text, "WRONG"));
     assert_contains(text, ">= 0.85,inexact: outputs are off by ");
     assert_contains(text, "times what its project tolerates");
     assert_int_equal(score.met, 0);
     kernel.tolerance.kind = KVB_TOLERANCE_NONE;
     kernel.attend = attend_fails_later;
-    score = bench_small("batch-in-runs", &kernel, text, sizeof text);
+    score = bench_small("batch-in-runs", &kernel);
     assert_contains(text, "unavailable: attend: Invalid argument");
     assert_int_equal(score.targets, 1);
     assert_int_equal(score.met, 0);
     kernel = kvb_kernel_reference;
     kernel.supports = supports_nothing;
-    score = bench_small("fork-g1", &kernel, text, sizeof text);
+    score = bench_small("fork-g1", &kernel);
     assert_contains(text, "unavailable: not today");
     assert_int_equal(score.targets, 2);
     assert_int_equal(score.met, 0);
@@ -339,7 +344,7 @@ TEST(test_wrong_kernels_do_not)
 /* ---- ratios -------------------------------------------------------------------------------------------------- */
 
 /* A work that moves 1000 bytes and does 8000 operations, on a machine of 10 GB/s and 100 Gop/s: 100 ns and 80 ns. */
-static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double ns, char *text, size_t bytes)
+static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double ns)
 {
     static kvb_bench_run run;
     static kvb_bench_store store = {.layers = 1};
@@ -349,7 +354,6 @@ static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double
                            .entry = {{"k", KVB_BENCH_WHOLE, target}, {"k", KVB_BENCH_ALONE, 0}},
                            .gain = 1.9};
     kvb_bench_scene scene = {.work = &work, .cells = 64, .own.unique = 64};
-    kvb_bench_score score = {0};
     run = (kvb_bench_run){.scene = &scene, .store = &store, .n = 2, .turns = 5};
     for (uint32_t e = 0; e < 2; e++)
         run.contestant[e] = (kvb_bench_contestant){
@@ -362,12 +366,7 @@ static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double
             run.contestant[e].ns[i] = (e ? 1.7 : 1) * ns * slow;
         }
     }
-    kvb_table *table = kvb_table_new(kvb_bench_headings);
-    assert_int_equal(kvb_bench_run_report(table, &run, &score), 0);
-    FILE *out = fmemopen(text, bytes, "w");
-    assert_int_equal(kvb_table_print(table, KVB_TABLE_CSV, out), 0);
-    fclose(out);
-    kvb_table_free(table);
+    const kvb_bench_score score = report(&run);
     return score;
 }
 
@@ -464,7 +463,6 @@ TEST(test_noisy_numbers_are_withheld)
     kvb_bench_sweep sweep = {
         .kernels = {"flash", "mine", "other"}, .foreign = {false, true}, .n_kernels = 3, .results.at = results};
     kvb_bench_row rows[2];
-    char text[4096];
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(kvb_bench_row_make(kvb_bench_kinds, &group, "f16", NULL, 1024 << i, 1, 1, &rows[i]));
         rows[i].first = i * 3;
@@ -478,18 +476,16 @@ TEST(test_noisy_numbers_are_withheld)
     results[4].time.all.low = 9.1e6;
     assert_int_equal(kvb_bench_best(&sweep, &rows[1]), 2);
     results[4].time.all.low = 8.2e6;
-    FILE *out = fmemopen(text, sizeof text, "w");
-    assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
-    fclose(out);
+    assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, tests_print()), 0);
+    text = tests_printed();
     assert_contains(text, "       1k  f16    10.0m  50%* 22.0m  50%           -\n");
     assert_contains(text, "       2k  f16    10.0m  50%       noisy  9.00m  50%\n");
     assert_contains(text, "mine takes 2.2 times the time of flash.\n"); /* from the only row that shows both */
     result_fill(&results[1], "mine", KVB_STATUS_FAIL, NAN, 0);
     results[1].time.all.samples = 0;
     snprintf(results[1].reason, sizeof results[1].reason, "out is 1");
-    out = fmemopen(text, sizeof text, "w");
-    assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, out), 0);
-    fclose(out);
+    assert_int_equal(kvb_bench_block_print(&sweep, rows, 2, tests_print()), 0);
+    text = tests_printed();
     assert_contains(text, " 10.0m  50%*      WRONG ");
     assert_contains(text, "mine over f16: out is 1\n");
     assert_null(strstr(text, "mine takes"));
@@ -527,19 +523,18 @@ TEST(test_scans_are_judged)
 
 TEST(test_ratios_are_against_the_right_limit)
 {
-    char text[4096];
     /* a common drift has no effect; the target of a gain of threads is 0.95 x (10 / 6) */
-    assert_int_equal(ratio_report(KVB_BENCH_READ, 0.8, 125, text, sizeof text).met, 2);
+    assert_int_equal(ratio_report(KVB_BENCH_READ, 0.8, 125).met, 2);
     assert_contains(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes");
     assert_contains(text, "read gains 1.67x,1.70x,0.00,,>= 1.58x,yes");
-    assert_int_equal(ratio_report(KVB_BENCH_READ, 0.81, 125, text, sizeof text).met, 1);
+    assert_int_equal(ratio_report(KVB_BENCH_READ, 0.81, 125).met, 1);
     assert_contains(text, "0.800,0.000,0.800,>= 0.81,no");
     /* the target is a share of the nearer limit, whichever is printed */
-    assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.8, 125, text, sizeof text).met, 1);
+    assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.8, 125).met, 1);
     assert_contains(text, "f32 33 Gop/s,0.640,0.000,0.800,>= 0.80,yes");
-    assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.81, 125, text, sizeof text).met, 0);
+    assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.81, 125).met, 0);
     assert_contains(text, "1.70x,0.00,,>= 1.90x,no");
-    assert_int_equal(ratio_report(KVB_BENCH_LONGER, 0.8, 125, text, sizeof text).targets, 2);
+    assert_int_equal(ratio_report(KVB_BENCH_LONGER, 0.8, 125).targets, 2);
     assert_contains(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes");
 }
 
