@@ -31,7 +31,7 @@ typedef struct kvb_knobs {
     kvb_words require_axes, require_invariant;
     /* judging; oracle_pairs 0: the suite's number */
     uint64_t max_pairs, oracle_pairs, opinion_pairs, seed;
-    bool pairs, exhaustive, strict, no_witness, no_guard, gdb;
+    bool pairs, exhaustive, strict, no_witness, no_guard, gdb, restart;
     /* measuring; sample_ms 0: the suite's number */
     uint64_t timeout, sample_ms, width;
     kvb_cache_state cache_state;

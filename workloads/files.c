@@ -212,7 +212,7 @@ void kvb_slot_files_close(kvb_slot_files *files)
 {
     if (!*files->folder)
         return;
-    for (uint32_t slot = 0; slot < KVB_TRACE_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot <= KVB_TRACE_SLOTS; slot++) {
         char beside[PATH_MAX + 8];
         snprintf(beside, sizeof beside, "%s.tmp", kvb_slot_files_path(files, slot)); /* of a save that was killed */
         unlink(files->path);

@@ -56,7 +56,8 @@ int kvb_output_file_close(kvb_output_file *file, bool commit, char *why, size_t 
 /* The same without commit, but path.tmp stays to be resumed. */
 void kvb_output_file_leave(kvb_output_file *file);
 
-/* The slots of save while a trace is made or replayed: a private folder of temporary files, one for each slot. */
+/* The slots of save while a trace is made or replayed: a private folder of temporary files, one for each slot,
+ * and one more, number KVB_TRACE_SLOTS. */
 typedef struct kvb_slot_files {
     char folder[PATH_MAX - 64]; /* empty: there is none */
     char path[PATH_MAX];

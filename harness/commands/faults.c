@@ -50,13 +50,13 @@ static const kvb_option options[] = {
 
 /* A parsed place: "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks",
  * "before-rope", "sampled" (few rows are judged in full), "alone" (other rows get no second opinion), "deterministic",
- * "reserve" (pools grow by this policy). For single calls "AXIS=VALUE" chooses the calls with this value. */
+ * "reserve" (pools grow by this policy), "restart". For single calls "AXIS=VALUE" chooses the calls with this value. */
 #define WHERE_BYTES 96u
 typedef struct spot {
     char words[WHERE_BYTES];
     char *at[4];
     char *threads, *values, *among;
-    bool softcap, sinks, before_rope, sampled, alone, deterministic, reserve;
+    bool softcap, sinks, before_rope, sampled, alone, deterministic, reserve, restart;
 } spot;
 
 static const struct {
@@ -68,7 +68,8 @@ static const struct {
                   {"sampled", offsetof(spot, sampled)},
                   {"alone", offsetof(spot, alone)},
                   {"deterministic", offsetof(spot, deterministic)},
-                  {"reserve", offsetof(spot, reserve)}};
+                  {"reserve", offsetof(spot, reserve)},
+                  {"restart", offsetof(spot, restart)}};
 
 static void spot_parse(const char *where, spot *s)
 {
@@ -173,6 +174,7 @@ static int place_judge(const faults *f, place *p, double seconds)
         .selection = one,
         .setting = {.min_chunk = 16, /* pools grow often */
                     .deterministic = s.deterministic,
+                    .restart = s.restart,
                     .growth = s.reserve ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE,
                     .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks, .before_rope = s.before_rope}},
         .knobs = &knobs,

@@ -263,6 +263,7 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     r->min_chunk = setting.min_chunk;
     r->hash_bits = setting.hash_bits;
     r->prefix_bytes = setting.prefix_bytes ? setting.prefix_bytes : l->options->knobs->prefix_bytes;
+    r->restart = setting.restart || l->options->knobs->restart;
     r->out_elem = setting.out_elem;
     r->deterministic = setting.deterministic;
     r->cache = part_of(b, side, KVB_CACHES, cache->name, cache);

@@ -295,9 +295,7 @@ static int child_start(const kvb_child_options *options, bool takes_turns, kvb_c
     if (takes_turns && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return -errno;
     char why[320];
-    int error = options->replay.trace && options->replay.trace->needs.slots
-                    ? kvb_slot_files_open(&s->slots, why, sizeof why)
-                    : 0;
+    int error = kvb_replay_saves(&options->replay) ? kvb_slot_files_open(&s->slots, why, sizeof why) : 0;
     birth b = {options, ends[1], s};
     pid_t pid = error ? error : kvb_process_start(child_begin, &b);
     error = pid < 0 ? (int)pid : 0;

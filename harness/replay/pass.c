@@ -502,13 +502,47 @@ static int cache_open(kvb_pass *p)
     p->model = o->trace->header.model;
     for (uint32_t g = 0; g < p->model.n_groups && !strcmp(o->values->profile, "tags"); g++)
         p->model.groups[g].rope.dims = 0;
-    p->allocator = (kvb_allocator){.source = !o->knobs->no_guard                          ? &kvb_guarded_source
-                                             : o->kernel->flags & KVB_KERNEL_FINITE_CELLS ? &kvb_zeroed_source
-                                                                                          : &kvb_plain_source};
-    p->place->event = 0;
     p->place->doing = "in the cache's open";
     int error = short_open(p, &cache, why, sizeof why);
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
+}
+
+/* Closes the cache, which must give back all memory. error: of the pass so far, which is returned if there is one. */
+static int cache_close(kvb_pass *p, int error)
+{
+    char why[128];
+    p->place->doing = "in the cache's close";
+    kvb_cache_close(p->cache);
+    p->cache = NULL;
+    if (error || !p->allocator.current_bytes || kvb_check_is_off(KVB_CHECK_PROTOCOL))
+        return error;
+    snprintf(why, sizeof why, "the cache leaves %zu bytes of the allocator", p->allocator.current_bytes);
+    return kvb_pass_refuse(p, -EILSEQ, "close", why);
+}
+
+size_t kvb_restart_event(const kvb_trace *trace)
+{
+    size_t i = trace->needs.tree ? trace->n_events : trace->n_events / 2;
+    while (i < trace->n_events && trace->events[i].kind >= KVB_EVENT_PROPOSE)
+        i++;
+    return i;
+}
+
+/* Goes on with a new cache, which has the content of the old one from a file. */
+static int cache_restart(kvb_pass *p)
+{
+    const char *path = kvb_slot_files_path(&p->slots, KVB_TRACE_SLOTS);
+    p->place->doing = "in the cache's save";
+    int error = kvb_cache_save(p->cache, KVB_SEQ_ALL, path);
+    if (error)
+        return kvb_pass_refuse(p, error, "save of the whole cache", kvb_cache_why(p->cache));
+    error = cache_close(p, 0);
+    error = error ? error : cache_open(p);
+    if (error)
+        return error;
+    p->place->doing = "in the cache's load";
+    error = kvb_cache_load(p->cache, KVB_SEQ_ALL, path);
+    return error ? kvb_pass_refuse(p, error, "load of the whole cache", kvb_cache_why(p->cache)) : 0;
 }
 
 int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
@@ -532,7 +566,7 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     char why[320];
     if (o->slots)
         snprintf(p->slots.folder, sizeof p->slots.folder, "%s", o->slots);
-    else if (o->trace->needs.slots && kvb_slot_files_open(&p->slots, why, sizeof why))
+    else if (kvb_replay_saves(o) && kvb_slot_files_open(&p->slots, why, sizeof why))
         return kvb_pass_refuse(p, -EIO, "save", why);
     p->feeding.position = malloc((tokens ? tokens : 1) * sizeof *p->feeding.position);
     const bool turns = o->trace->header.before_rope;
@@ -540,6 +574,8 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     p->feeding.ahead = turns ? malloc((o->trace->needs.seqs + 1) * sizeof *p->feeding.ahead) : NULL;
     if (!p->feeding.position || (turns && !(p->feeding.offset && p->feeding.ahead)))
         return -ENOMEM;
+    if (o->restart && kvb_restart_event(o->trace) == o->trace->n_events)
+        return kvb_pass_refuse(p, -ENOTSUP, "restart", "the history has trees, or no step in its second half");
     place->doing = "in the pool's own calls";
     int error = kvb_check_is_off(KVB_CHECK_PROTOCOL) ? 0 : kvb_pools_check(o, why, sizeof why);
     if (error)
@@ -555,6 +591,10 @@ int kvb_pass_run(kvb_pass *p)
     int error = watches ? kvb_window_open(o->oracle, &p->window) : 0;
     error = error || !watches ? error : kvb_pool_watch_open(o->k_pool, o->v_pool, &p->place->layer, &p->watch);
     error = error ? error : kvb_scans_begin(p->scans);
+    p->allocator = (kvb_allocator){.source = !o->knobs->no_guard                          ? &kvb_guarded_source
+                                             : o->kernel->flags & KVB_KERNEL_FINITE_CELLS ? &kvb_zeroed_source
+                                                                                          : &kvb_plain_source};
+    p->place->event = 0;
     error = error ? error : cache_open(p);
     if (p->number == kvb_pass_counted(p))
         *p->options->counts = (kvb_own_counts){0};
@@ -565,6 +605,8 @@ int kvb_pass_run(kvb_pass *p)
     for (uint32_t i = 0; i < p->trace->n_events && !error; i++) {
         p->place->event = i;
         error = event_run(p, &p->trace->events[i]);
+        if (!error && o->restart && i == kvb_restart_event(p->trace))
+            error = cache_restart(p);
     }
     char why[128];
     if (!error && !p->options->knobs->no_guard &&
@@ -573,13 +615,7 @@ int kvb_pass_run(kvb_pass *p)
     p->holdings.allocator_live = p->allocator.current_bytes;
     if (!error && p->short_of_memory)
         error = cells_cleared(p);
-    p->place->doing = "in the cache's close";
-    kvb_cache_close(p->cache);
-    p->cache = NULL;
-    if (!error && p->allocator.current_bytes && !kvb_check_is_off(KVB_CHECK_PROTOCOL)) {
-        snprintf(why, sizeof why, "the cache leaves %zu bytes of the allocator", p->allocator.current_bytes);
-        error = kvb_pass_refuse(p, -EILSEQ, "close", why);
-    }
+    error = cache_close(p, error);
     kvb_history_free(p->history);
     p->history = NULL;
     kvb_window_free(p->window);

@@ -129,7 +129,7 @@ typedef struct kvb_pass {
     kvb_history *history;  /* for a witness, and for a cache that matches prompts; else NULL */
     kvb_pool_watch *watch; /* over pools in which rows depend on the order of writes; else NULL */
     kvb_window *window;    /* the oracle's account of these pools; else NULL */
-    kvb_slot_files slots;  /* for a trace that saves */
+    kvb_slot_files slots;  /* for a replay that saves */
     kvb_feeding feeding;
     /* calls */
     kvb_call call;

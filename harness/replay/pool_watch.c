@@ -151,9 +151,9 @@ typedef struct watched_type {
     bool is_v;
 } watched_type;
 
-/* An open pool. known: a write has told its layer. */
+/* A pool. known: a write has told its layer. */
 typedef struct watched {
-    const kvb_pool *pool;
+    const kvb_pool *pool; /* NULL: closed. A cache that is opened again opens its pools in the same order. */
     bool is_v, known;
     uint32_t layer;   /* if known */
     uint32_t written; /* rows since the last tell */
@@ -209,12 +209,26 @@ static int watched_open(const kvb_pool_type *type, const kvb_pool_options *optio
 {
     const watched_type *t = type_of(type);
     kvb_pool_watch *w = t->watch;
-    if (kvb_array_reserve(&w->pools, &w->room_pools, w->n_pools + 1, sizeof *w->pools))
+    size_t at = 0;
+    while (at < w->n_pools && (w->pools[at].pool || w->pools[at].is_v != t->is_v))
+        at++;
+    if (at == w->n_pools && kvb_array_reserve(&w->pools, &w->room_pools, at + 1, sizeof *w->pools))
         return -ENOMEM;
     int error = kvb_pool_passing.open(type, options, pool);
+    if (!error && at == w->n_pools)
+        w->pools[w->n_pools++] = (watched){.is_v = t->is_v};
     if (!error)
-        w->pools[w->n_pools++] = (watched){.pool = *pool, .is_v = t->is_v};
+        w->pools[at].pool = *pool;
     return error;
+}
+
+static void watched_close(kvb_pool *pool)
+{
+    const kvb_pool_watch *w = type_of(pool->type)->watch;
+    for (size_t i = 0; i < w->n_pools; i++)
+        if (w->pools[i].pool == pool)
+            w->pools[i].pool = NULL;
+    kvb_pool_passing.close(pool);
 }
 
 static void watched_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
@@ -248,6 +262,7 @@ int kvb_pool_watch_open(const kvb_pool_type *k, const kvb_pool_type *v, const vo
     for (int is_v = 0; is_v < 2; is_v++) {
         kvb_pool_wrap wrap = kvb_pool_wrap_of(is_v ? v : k);
         wrap.type.open = watched_open;
+        wrap.type.close = watched_close;
         wrap.type.write_run = watched_write_run;
         wrap.type.scatter = watched_scatter;
         wrap.type.gather_into = watched_gather;

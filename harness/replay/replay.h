@@ -49,6 +49,7 @@ typedef struct kvb_replay_options {
     uint32_t min_chunk, page_cells, hash_bits; /* cells, cells, bits: as in kvb_cache_options */
     uint64_t prefix_bytes;                     /* as in kvb_cache_options */
     const kvb_knobs *knobs;
+    bool restart;  /* after kvb_restart_event() the whole cache is saved, closed, and loaded into a new one */
     bool untimed;  /* one pass, judged; no times, rates or counters */
     bool unjudged; /* another replay judges the same combination: outputs are thrown away */
     /* Called before each pass and once after the last, in place of the knobs sample_ms and width: waits for this replay's
@@ -71,6 +72,16 @@ typedef struct kvb_replay_options {
 static inline bool kvb_is_tolerated(const kvb_replay_options *options)
 {
     return options->kernel->tolerance.kind != KVB_TOLERANCE_NONE && !options->knobs->strict;
+}
+
+/* The event after which a replay can restart its cache: the first step of the second half, where all rows are stored and
+ * turned, and the latest token is held. n_events: there is none, or the history has trees, whose nodes may be pending. */
+size_t kvb_restart_event(const kvb_trace *trace);
+
+/* Does the replay write files of caches? */
+static inline bool kvb_replay_saves(const kvb_replay_options *options)
+{
+    return options->trace && (options->trace->needs.slots || options->restart);
 }
 
 /* Where a replay is, for the report of a crash or a time-out. */

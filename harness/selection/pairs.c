@@ -493,7 +493,6 @@ static double least_work(const part *p, size_t workload)
 static uint64_t values_allowed(const part *p, kvb_spot at, double cost)
 {
     const kvb_selection *s = p->selection;
-    const kvb_model *m = &p->traces[at.workload]->header.model;
     const bool dear = cost >= REPLAY_DEAR && cost > 4 * least_work(p, at.workload);
     uint64_t set = 0;
     for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
@@ -502,7 +501,8 @@ static uint64_t values_allowed(const part *p, kvb_spot at, double cost)
                     !(axis->traits & KVB_AXIS_OUTPUTS && kvb_is_witness(s->kernels[at.kernel])) &&
                     !(s->values[at.values] && !strcmp(axis->option, "--values"));
         for (size_t v = 0; v < KVB_SETTING_WORDS && open && axis->words[v]; v++)
-            if (kvb_setting_matters(axis, axis->words[v], m, s->caches[at.cache]))
+            if (kvb_setting_matters(axis, axis->words[v], p->traces[at.workload], s->caches[at.cache],
+                                    &s->pools[at.pools]))
                 set |= kvb_setting_bit(a, v + 1);
     }
     return set & ~*refuses_at(p, at.kernel, at.workload, at.pools);

@@ -22,6 +22,7 @@ typedef struct kvb_setting {
     uint32_t min_chunk;    /* cells */
     uint32_t hash_bits;    /* for caches that find prompts; 0: all */
     uint32_t prefix_bytes; /* for caches that find prompts; 0: the knob's */
+    bool restart;          /* half way, from a file */
     kvb_growth growth;     /* of pools; KVB_GROWTH_DOUBLE: the selection's */
     kvb_elem out_elem;     /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     bool deterministic;
@@ -43,6 +44,7 @@ const char *kvb_out_name(kvb_elem elem);
 #define KVB_AXIS_KERNEL  8u  /* a kernel may refuse it: supports() is asked */
 #define KVB_AXIS_OUTPUTS 16u /* it does not concern a witness */
 #define KVB_AXIS_ATTENDS 32u /* it does not concern a model without layers that attend */
+#define KVB_AXIS_FILE    64u /* the whole cache goes through a file: some pools and histories cannot, or are too large */
 
 /* An axis of settings. A combination's value on it: 0 is the run's own value, n is words[n - 1]. */
 typedef struct kvb_setting_axis {
@@ -62,13 +64,13 @@ typedef struct kvb_setting_axis {
     uint32_t cache_has, cache_has_no; /* KVB_CACHE_… flags of the caches that it concerns */
 } kvb_setting_axis;
 
-#define KVB_SETTING_AXES 13u
+#define KVB_SETTING_AXES 14u
 extern const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES];
 typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
 
-/* Can a word of the axis matter to this model over this cache? */
-bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const kvb_model *model,
-                         const kvb_cache_type *cache);
+/* Can a word of the axis matter to this history over this cache and these pools? */
+bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const kvb_trace *trace,
+                         const kvb_cache_type *cache, const kvb_pool_pair *pools);
 
 /* The usual setting with the chosen values. choice NULL: unchanged. */
 kvb_setting kvb_setting_apply(const kvb_setting *usual, const uint8_t *choice);

@@ -10,6 +10,7 @@
 
 #include "harness/knobs.h"
 #include "harness/machine/team.h"
+#include "harness/replay/replay.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
@@ -41,6 +42,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--growth", {"exact", "reserve"}, SETS(GROWTH, growth), .cache_has_no = KVB_CACHE_PREALLOCATES},
     {"--hash-bits", {"1"}, SETS(COUNT, hash_bits), .cache_has = KVB_CACHE_PREFIX},
     {"--prefix-bytes", {"60000"}, SETS(COUNT, prefix_bytes), .cache_has = KVB_CACHE_PREFIX},
+    {"--restart", {""}, SETS(FLAG, restart), KVB_AXIS_FILE, .cache_has = KVB_CACHE_SAVES},
     {"--softcap", {"30", "5"}, SETS(FLOAT, logits.softcap), OF_LOGITS | KVB_AXIS_KERNEL},
     {"--sinks", {""}, SETS(FLAG, logits.sinks), OF_LOGITS | KVB_AXIS_KERNEL},
     {"--scale", {"1", "0.05"}, SETS(DOUBLE, logits.scale), OF_LOGITS | KVB_AXIS_KERNEL},
@@ -50,19 +52,24 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--values", {"gaussian", "qwen", "peaked"}, SETS(PROFILE, values), OF_LOGITS},
 };
 
-#define MANY_CORES 16u /* more threads only make small calls slow */
+#define MANY_CORES  16u    /* more threads only make small calls slow */
+#define FILE_TOKENS 16384u /* of a history whose cache is saved: files of more are large */
 
 static uint32_t count_of(const char *word)
 {
     return strcmp(word, "all") ? (uint32_t)strtoul(word, NULL, 10) : kvb_cores();
 }
 
-bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const kvb_model *model,
-                         const kvb_cache_type *cache)
+bool kvb_setting_matters(const kvb_setting_axis *axis, const char *word, const kvb_trace *trace,
+                         const kvb_cache_type *cache, const kvb_pool_pair *pools)
 {
+    const kvb_model *model = &trace->header.model;
     const kvb_profile *profile = axis->sets == KVB_SETS_PROFILE ? kvb_profile_find(word) : NULL;
     bool matters = (cache->flags & (axis->cache_has | axis->cache_has_no)) == axis->cache_has &&
-                   (!(axis->traits & KVB_AXIS_ATTENDS) || kvb_model_layers(model) & KVB_LAYERS_ATTEND);
+                   (!(axis->traits & KVB_AXIS_ATTENDS) || kvb_model_layers(model) & KVB_LAYERS_ATTEND) &&
+                   (!(axis->traits & KVB_AXIS_FILE) ||
+                    (trace->needs.tokens <= FILE_TOKENS && kvb_restart_event(trace) < trace->n_events &&
+                     pools->k->raw_bytes && pools->v->raw_bytes));
     char why[256];
     if (axis->member == offsetof(kvb_setting, threads))
         return strcmp(word, "all") ? count_of(word) <= kvb_cores() : kvb_cores() > 2 && kvb_cores() <= MANY_CORES;

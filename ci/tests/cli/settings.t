@@ -21,15 +21,15 @@ records = [json.loads(line) for line in list(open(sys.argv[1]))[1:]]
 records = [r for r in records if r["status"] != "skip"] # flash-int8 reads none of these pools
 assert records and all(r["status"] == "pass" for r in records)
 settings = [(r["kernel"], r["cache"], r.get("setting", "")) for r in records]
-one = r"(--set (page-cells|min-chunk|hash-bits|prefix-bytes|softcap|scale)=[\d.]+|--set growth=(exact|reserve)|--set (sinks|before-rope)|--deterministic|--values (gaussian|qwen|peaked))"
+one = r"(--set (page-cells|min-chunk|hash-bits|prefix-bytes|softcap|scale)=[\d.]+|--set growth=(exact|reserve)|--set (sinks|before-rope|restart)|--deterministic|--values (gaussian|qwen|peaked))"
 for kernel, cache, setting in settings: # no text is cut short
     assert re.fullmatch(f"({one}( {one})*)?", setting), setting
 everywhere = " ".join(s for k, c, s in settings)
-for words in "softcap=30", "--set sinks", "scale=1", "scale=0.05", "--values qwen", "--values gaussian", "min-chunk=8", "growth=exact", "growth=reserve", "--deterministic":
+for words in "softcap=30", "--set sinks", "scale=1", "scale=0.05", "--values qwen", "--values gaussian", "min-chunk=8", "growth=exact", "growth=reserve", "--set restart", "--deterministic":
     assert words in everywhere, words
 for kernel in {r["kernel"] for r in records}:
     mine = " ".join(s for k, c, s in settings if k == kernel)
-    for words in "softcap=30", "--set sinks", "scale=", "--values", "min-chunk=8", "growth=", "--deterministic":
+    for words in "softcap=30", "--set sinks", "scale=", "--values", "min-chunk=8", "growth=", "--set restart", "--deterministic":
         assert words in mine, (kernel, words)
     assert {"f16", "bf16"} <= {r["out"] for r in records if r["kernel"] == kernel}, kernel
 assert {c for k, c, s in settings if "page-cells=" in s} == {"paged"}
