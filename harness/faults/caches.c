@@ -399,6 +399,20 @@ static int lies_short(kvb_store *store, kvb_spans *cells)
     return 0;
 }
 
+/* llama.cpp 5840: as many rows are saved as are in use, from the first cell on. */
+static int lies_ahead(kvb_store *store, kvb_spans *cells)
+{
+    uint32_t used, high_water, i = 0;
+    store->type->occupied(store, &used, &high_water);
+    while (i < cells->n) {
+        const kvb_span s = cells->span[i];
+        if (s.at + s.n > used)
+            kvb_spans_cut(cells, s.at < used ? s.pos + used - (uint32_t)s.at : s.pos, s.pos + s.n);
+        i += s.at + s.n <= used || s.at < used;
+    }
+    return 0;
+}
+
 /* Saves the first span as a ring that begins one cell later. */
 static int lies_turned(kvb_store *store, kvb_spans *cells)
 {
@@ -564,6 +578,9 @@ const kvb_fault kvb_cache_faults[] = {
     {"save-short", "the last row of a sequence is not saved", KVB_CHECK_WITNESS,
      "save-restore seq f32 witness, save-restore window f32 witness, save-restore paged f32 witness",
      .cache.lies = lies_short},
+    {"save-ahead", "as many rows are saved as are in use, from the first cell on", KVB_CHECK_WITNESS,
+     "save-restore seq f32 witness, agent-fork seq f32 witness restart, batched-multi-seq seq f32 witness restart",
+     .cache.lies = lies_ahead},
     {"save-ring-turned", "rows are saved as if they lay in a ring that begins one cell further on", KVB_CHECK_WITNESS,
      "save-restore seq f32 witness, save-restore slab f32 witness, save-restore paged f32 witness",
      .cache.lies = lies_turned},
