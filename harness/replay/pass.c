@@ -528,21 +528,25 @@ size_t kvb_restart_event(const kvb_trace *trace)
     return i;
 }
 
+/* Saves or loads the whole cache. */
+static int cache_store(kvb_pass *p, kvb_event_kind kind)
+{
+    const bool saves = kind == KVB_EVENT_SAVE;
+    const char *what = saves ? "save of the whole cache" : "load of the whole cache";
+    p->place->doing = saves ? "in the cache's save" : "in the cache's load";
+    const kvb_event all = {.kind = kind, .src = KVB_SEQ_ALL, .slot = KVB_TRACE_SLOTS};
+    const int error = change_make(p, control_call, &all, what, 0, 0);
+    p->meter.step_ns = 0; /* the history has no such step */
+    return error && !p->ended ? kvb_pass_refuse(p, error, what, kvb_cache_why(p->cache)) : error;
+}
+
 /* Goes on with a new cache, which has the content of the old one from a file. */
 static int cache_restart(kvb_pass *p)
 {
-    const char *path = kvb_slot_files_path(&p->slots, KVB_TRACE_SLOTS);
-    p->place->doing = "in the cache's save";
-    int error = kvb_cache_save(p->cache, KVB_SEQ_ALL, path);
-    if (error)
-        return kvb_pass_refuse(p, error, "save of the whole cache", kvb_cache_why(p->cache));
-    error = cache_close(p, 0);
+    int error = cache_store(p, KVB_EVENT_SAVE);
+    error = error ? error : cache_close(p, 0);
     error = error ? error : cache_open(p);
-    if (error)
-        return error;
-    p->place->doing = "in the cache's load";
-    error = kvb_cache_load(p->cache, KVB_SEQ_ALL, path);
-    return error ? kvb_pass_refuse(p, error, "load of the whole cache", kvb_cache_why(p->cache)) : 0;
+    return error ? error : cache_store(p, KVB_EVENT_LOAD);
 }
 
 int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
