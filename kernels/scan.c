@@ -14,12 +14,13 @@
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"
 
-#define COLUMNS   64u /* of a unit of MAMBA1 and CONV */
-#define ROWS      16u /* of MAMBA1: rows of a state that are taken together by single tokens */
-#define TOKENS    16u /* of MAMBA1: most single tokens that take the same rows, one after the other */
-#define AHEAD     8u  /* of MAMBA1, in longer runs: tokens until prefetched v, gates and outputs are used */
-#define SHORT_RUN 8u  /* runs below this go by tokens */
-#define TAPS      16u /* of a convolution at most */
+#define COLUMNS   64u   /* of a unit of MAMBA1 */
+#define WIDEST    1024u /* most columns of a unit of CONV: as many as a page of memory holds */
+#define ROWS      16u   /* of MAMBA1: rows of a state that are taken together by single tokens */
+#define TOKENS    16u   /* of MAMBA1: most single tokens that take the same rows, one after the other */
+#define AHEAD     8u    /* of MAMBA1, in longer runs: tokens until prefetched v, gates and outputs are used */
+#define SHORT_RUN 8u    /* runs below this go by tokens */
+#define TAPS      16u   /* of a convolution at most */
 
 static bool by_columns(const kvb_scan_problem *p)
 {
@@ -51,6 +52,15 @@ typedef struct room {
     uint32_t heads;           /* of a unit at most */
 } room;
 
+/* Columns of a unit. */
+static uint32_t columns_of(const kvb_scan_problem *p, uint32_t n_threads)
+{
+    const uint32_t blocks = (p->d_v + COLUMNS - 1) / COLUMNS, fair = (blocks + n_threads - 1) / n_threads * COLUMNS;
+    if (p->kind != KVB_SCAN_CONV)
+        return p->kind == KVB_SCAN_MAMBA1 ? COLUMNS : p->d_v;
+    return fair < WIDEST ? fair : WIDEST;
+}
+
 static size_t whole_lines(size_t floats)
 {
     return (floats + 15) / 16 * 16;
@@ -58,7 +68,7 @@ static size_t whole_lines(size_t floats)
 
 static room room_of(const kvb_scan_problem *p, uint32_t n_threads)
 {
-    const uint32_t columns = by_columns(p) ? COLUMNS : p->d_v,
+    const uint32_t columns = columns_of(p, n_threads),
                    heads = by_chunks(p, p->run) ? (p->heads + n_threads - 1) / n_threads : 1;
     return (room){.state = whole_lines((size_t)heads * p->d_k * columns) << (p->kind == KVB_SCAN_MAMBA1),
                   .row = whole_lines(p->kind == KVB_SCAN_MAMBA1 ? (size_t)TOKENS * p->d_v : columns),
@@ -126,7 +136,7 @@ static float decay_of_element(float gate, float a)
 static float act(float z)
 {
     float bias[ORDER_COLUMNS] = {z}, out[ORDER_COLUMNS];
-    kvb_vector_at(kvb_cpu())->scan_taps(0, ORDER_COLUMNS, ORDER_COLUMNS, NULL, bias, bias, true, out);
+    kvb_vector_at(kvb_cpu())->scan_taps(0, 1, ORDER_COLUMNS, ORDER_COLUMNS, NULL, bias, bias, true, out, false);
     return out[0];
 }
 
@@ -299,14 +309,15 @@ static void taps_scan(const unit *u, uint32_t t, uint32_t end)
 {
     const kvb_scan *x = u->x;
     const kvb_scan_problem *p = &x->problem;
-    const uint32_t rows = p->d_k, n = end - t;
-    const float *at[TAPS];
-    for (uint32_t j = 0; j < n; j++) {
-        for (uint32_t i = 0; i <= rows; i++)
+    const uint32_t rows = p->d_k, n = end - t, most = p->out_elem == KVB_F32 ? TOKENS : 1;
+    const float *at[TOKENS + TAPS];
+    for (uint32_t j = 0, some; j < n; j += some) {
+        some = n - j < most ? n - j : most;
+        for (uint32_t i = 0; i < some + rows; i++)
             at[i] = j + i < rows ? u->state + (size_t)(j + i) * u->columns
                                  : x->v + (size_t)(t + j + i - rows) * p->d_v + u->column;
-        u->loops->scan_taps(rows + 1, p->d_v, u->columns, at, x->a + u->column, x->bias ? x->bias + u->column : NULL,
-                            p->silu, out_begin(u, t + j));
+        u->loops->scan_taps(rows + 1, some, p->d_v, u->columns, at, x->a + u->column,
+                            x->bias ? x->bias + u->column : NULL, p->silu, out_begin(u, t + j), kvb_scan_streams(x));
         out_end(u, t + j);
     }
     for (uint32_t i = 0; i < rows; i++) /* in this order: a row comes from a later one */
@@ -354,7 +365,8 @@ static void part(void *ctx, uint32_t i, uint32_t n)
     const kvb_scan *x = ctx;
     const kvb_scan_problem *p = &x->problem;
     const room r = room_of(p, n);
-    const uint32_t blocks = (p->d_v + COLUMNS - 1) / COLUMNS, all = by_columns(p) ? blocks : p->heads;
+    const uint32_t columns = columns_of(p, n), blocks = (p->d_v + columns - 1) / columns,
+                   all = by_columns(p) ? blocks : p->heads;
     const uint32_t begin = (uint32_t)((uint64_t)all * i / n), end = (uint32_t)((uint64_t)all * (i + 1) / n);
     unit u = {.x = x, .loops = kvb_vector_at(kvb_cpu()), .heads = 1, .columns = p->d_v};
 
@@ -374,8 +386,8 @@ static void part(void *ctx, uint32_t i, uint32_t n)
         }
         for (uint32_t at = begin; at < end; at += u.heads) {
             if (by_columns(p)) {
-                u.column = at * COLUMNS;
-                u.columns = p->d_v - u.column < COLUMNS ? p->d_v - u.column : COLUMNS;
+                u.column = at * columns;
+                u.columns = p->d_v - u.column < columns ? p->d_v - u.column : columns;
             } else {
                 u.head = at;
                 u.heads = r.heads < end - at ? r.heads : end - at;

@@ -228,12 +228,18 @@ typedef struct kvb_bench_scan_work {
 } kvb_bench_scan_work;
 extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL */
 
+/* Is the limit of a batch or convolution: to read and write its bytes. Else it is the f32 multiply-add peak. */
+static inline bool kvb_bench_scan_moves(const kvb_bench_scan_work *work)
+{
+    return work->run == 1 || work->problem.kind == KVB_SCAN_CONV;
+}
+
 typedef struct kvb_bench_scan {
     const kvb_bench_scan_work *work;
     uint32_t n, turns;
     kvb_bench_contestant of[KVB_BENCH_SCANNERS]; /* without an entry and what a call of attend() needs */
-    double limit[KVB_BENCH_TURNS]; /* ns; batch: to read and write the bytes; prompt: to do the operations */
-    double bytes, ops, held;       /* bytes that a call reads and writes; its operations; bytes of all slots */
+    double limit[KVB_BENCH_TURNS];               /* ns to read and write the bytes, or to do the operations */
+    double bytes, ops, held; /* bytes that a call reads and writes; its operations; bytes of all slots */
 } kvb_bench_scan;
 
 void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel);

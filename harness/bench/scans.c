@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Times scan kernels. Decoding changes states in place, in more slots than any CPU cache holds. Its limit is to read
- * and write as many bytes of the same slots, measured in turns with it. A prompt's limit is the f32 multiply-add peak.
+ * and write as many bytes of the same slots, measured in turns with it. A prompt's limit is the f32 multiply-add peak;
+ * that of a convolution is to copy its inputs to its outputs.
  * Operations: two for a multiply-add. A token writes each element of the state and reads it; the delta rule reads it
  * twice. Additional products of kernels that work in chunks do not count. MAMBA1 has an exponential for each element,
  * which counts as 10 multiply-adds: its products, range reduction and polynomial. scan-reference is called with fewer
@@ -48,7 +49,7 @@ const kvb_bench_scan_work kvb_bench_scan_works[] = {
     EACH("lightning-128", HEADS64(LIGHTNING, 128, 64)),
     EACH("delta-16", HEADS64(DELTA, 16, 32)),
     EACH("delta-128", HEADS64(DELTA, 128, 32)),
-    {"scan-prefill-conv-4", CHANNELS(CONV, 3), PROMPT, PROMPT, 0},
+    {"scan-conv-4", CHANNELS(CONV, 3), PROMPT, PROMPT, 0.85},
     {.name = NULL},
 };
 
@@ -107,7 +108,7 @@ static int stage_open(stage *s, const kvb_bench_scan *run, const kvb_team *team,
     s->state_bytes = state * sizeof(float);
     const double held = cells ? 1 : BEYOND_CACHES;
     const uint32_t slots = decode ? ((uint32_t)(held / (double)s->state_bytes) / p.n_tok + 1) * p.n_tok : 1;
-    s->bytes = 2.0 * (double)s->state_bytes * p.n_tok;
+    s->bytes = 2.0 * (decode ? (double)s->state_bytes * p.n_tok : (double)values * sizeof(float));
     s->ops = p.kind == KVB_SCAN_CONV ? 2.0 * (double)values * (p.d_k + 1)
                                      : 2.0 * (double)state * p.n_tok *
                                            (p.kind == KVB_SCAN_DELTA    ? 3
@@ -180,11 +181,13 @@ static void part_touch(void *ctx, uint32_t i, uint32_t n)
 {
     const stage *s = ctx;
     const size_t floats = (size_t)s->bytes / 2 / sizeof(float) / n / 16 * 16;
-    float *states = s->args.states.base, *base = states + s->from[0] * (s->state_bytes / sizeof *states) + i * floats;
-    kvb_vector_at(kvb_cpu())->rescale(base, base, (uint32_t)floats, 1.0f);
+    float *states = s->args.states.base, *base = states + s->from[0] * (s->state_bytes / sizeof *states);
+    const bool decode = s->work->run == 1;
+    kvb_vector_at(kvb_cpu())->rescale((decode ? base : s->out) + i * floats, (decode ? base : s->rows[2]) + i * floats,
+                                      (uint32_t)floats, 1.0f);
 }
 
-/* Nanoseconds to read and write as many bytes of the slots as a call does. Their values stay the same. */
+/* Nanoseconds to read and write as many bytes of the slots, whose values stay the same, or of inputs and outputs. */
 static double touch_ns(stage *s)
 {
     slots_turn(s);
@@ -264,10 +267,9 @@ void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel)
 
 static void rounds_make(kvb_bench_scan *run, stage *s, const kvb_team *team, double seconds)
 {
-    const bool decode = run->work->run == 1;
-    const uint32_t repeats = decode ? 8 : 1;
+    const uint32_t repeats = run->work->run == 1 ? 8 : 1;
     sampling sampled[1 + KVB_BENCH_SCANNERS] = {{s, NULL, repeats}};
-    kvb_contestant all[1 + KVB_BENCH_SCANNERS] = {{.take = decode ? call_take : peak_take,
+    kvb_contestant all[1 + KVB_BENCH_SCANNERS] = {{.take = kvb_bench_scan_moves(run->work) ? call_take : peak_take,
                                                    .ctx = &sampled[0],
                                                    .samples = run->limit,
                                                    .team = team,

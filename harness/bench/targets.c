@@ -320,8 +320,8 @@ int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_s
 int kvb_bench_scan_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score)
 {
     const kvb_bench_contestant *ours = &run->of[0], *plain = &run->of[1];
-    const bool decode = run->work->run == 1;
-    const double work = decode ? run->bytes : run->ops, target = run->work->target;
+    const bool moves = kvb_bench_scan_moves(run->work);
+    const double work = moves ? run->bytes : run->ops, target = run->work->target;
     double ratio[KVB_BENCH_TURNS], gain[KVB_BENCH_TURNS];
     line l = {0}, faster = {0};
 
@@ -338,8 +338,8 @@ int kvb_bench_scan_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench
         const double ns = kvb_bench_figure_of(ours->ns, ours->turns).median,
                      limit = kvb_bench_figure_of(run->limit, ours->turns).median;
         snprintf(l.at[TIME], sizeof(cell), "%s", kvb_time_text(ns).text);
-        snprintf(l.at[RATE], sizeof(cell), decode ? "%.1f GB/s" : "%.1f Gop/s", work / ns);
-        snprintf(l.at[LIMIT], sizeof(cell), decode ? "read+write %.1f GB/s" : "f32 %.0f Gop/s", work / limit);
+        snprintf(l.at[RATE], sizeof(cell), moves ? "%.1f GB/s" : "%.1f Gop/s", work / ns);
+        snprintf(l.at[LIMIT], sizeof(cell), moves ? "read+write %.1f GB/s" : "f32 %.0f Gop/s", work / limit);
         score->met += line_judge(&l, share, share.median, target, "");
     } else {
         line_refuse(&l, target, ours->why[0] ? "unavailable" : "WRONG", ours->why[0] ? ours->why : ours->finding);

@@ -7,8 +7,7 @@
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
 
-#define C        SCAN_CHUNK
-#define STREAMED (16u << 20) /* a call with this many bytes of outputs stores them past the caches */
+#define C SCAN_CHUNK
 
 /*
  * Log decays to base 2, summed in double from the beginning of the chunk. Each sum is two floats: a multiple of 2^-9
@@ -346,8 +345,7 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
     const kvb_scan *x = c->args;
     const uint32_t d_k = x->problem.d_k, d_v = x->problem.d_v;
     work w = {.c = c, .d_k = d_k, .d_v = d_v, .out_row = d_v};
-    w.streamed = x->problem.out_elem == KVB_F32 && (uintptr_t)x->out % 64 == 0 &&
-                 (size_t)x->problem.n_tok * x->problem.heads * d_v * sizeof(float) >= STREAMED;
+    w.streamed = kvb_scan_streams(x);
     float **parts[] = {&w.keys, &w.decayed, &w.u, &w.out, &w.qk, &w.kk, &w.weights};
     const uint32_t widths[] = {d_k, d_k, d_v, d_v, C, C, C};
     float *at = c->scratch;

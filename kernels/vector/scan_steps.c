@@ -119,15 +119,34 @@ void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *t)
     }
 }
 
-void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows,
-                                 const float *a, const float *bias, bool silu, float *out)
+/* The row and outputs of the next token are prefetched: they are far away. */
+VEC_INLINE void taps_take(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows, const float *a,
+                          const float *bias, bool silu, float *out, bool streams)
 {
     for (uint32_t c = 0; c < columns; c += VL) {
         vf z = bias ? vf_load(bias + c) : vf_set(0);
+        if (taps)
+            __builtin_prefetch(rows[taps - 1] + d_v + c);
+        if (!streams)
+            __builtin_prefetch(out + d_v + c, 1);
         for (uint32_t i = 0; i < taps; i++)
             z = vf_fma(vf_load(a + (size_t)i * d_v + c), vf_load(rows[i] + c), z);
         if (silu) /* for exp(-z) beyond 2^126 the result is z 2^-126: below exp_floor */
             z = z / (vf_set(1) + vf_exp2(vf_min(vf_set(126), z * vf_set(-0x1.715476p+0f))));
-        vf_store(out + c, z);
+        if (streams)
+            vf_stream(out + c, z);
+        else
+            vf_store(out + c, z);
     }
+}
+
+void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t n, uint32_t d_v, uint32_t columns, const float *const *rows,
+                                 const float *a, const float *bias, bool silu, float *out, bool streams)
+{
+    for (uint32_t t = 0; t < n; t++, out += d_v)
+        if (taps == 4)
+            taps_take(4, d_v, columns, rows + t, a, bias, silu, out, streams);
+        else
+            taps_take(taps, d_v, columns, rows + t, a, bias, silu, out, streams);
+    vf_stream_end();
 }

@@ -189,10 +189,18 @@ typedef struct kvb_scan_step {
 } kvb_scan_step;
 void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *step);
 
-/* out[c] = act(bias[c] + sum over i < taps of a[i][c] rows[i][c]) for c < columns. Rows of a are d_v elements apart.
- * bias NULL: zeros. */
-void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows,
-                                 const float *a, const float *bias, bool silu, float *out);
+/* Are the outputs of a call stored past the caches? They are if they are f32, begin a line, and have 16 MiB or more. */
+static inline bool kvb_scan_streams(const kvb_scan *call)
+{
+    const kvb_scan_problem *p = &call->problem;
+    return p->out_elem == KVB_F32 && (uintptr_t)call->out % 64 == 0 &&
+           (size_t)p->n_tok * p->heads * p->d_v * sizeof(float) >= 16u << 20;
+}
+
+/* out[t][c] = act(bias[c] + sum over i < taps of a[i][c] rows[t + i][c]) for t < n and c < columns. Rows of a and of out
+ * are d_v elements apart. bias NULL: zeros. streams: out is stored past the caches. */
+void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t n, uint32_t d_v, uint32_t columns, const float *const *rows,
+                                 const float *a, const float *bias, bool silu, float *out, bool streams);
 
 /*
  * At most SCAN_CHUNK tokens of the heads of one group, by matrix products, for MAMBA2, LIGHTNING and DELTA. d_k and d_v

@@ -109,26 +109,25 @@ TEST(kernels_are_right)
 }
 
 /* Large outputs at a cache line are stored past the CPU's caches, others are not: the bits are the same. */
-TEST(large_outputs_are_the_same)
+static void large_check(const kvb_scan_problem *p)
 {
-    enum { TOKENS = 1030, HEADS = 64, D = 64 };
-    const kvb_scan_problem p = {KVB_SCAN_LIGHTNING, TOKENS, TOKENS, HEADS, 1, 16, D, KVB_F32, KVB_F32, false};
-    const size_t rows = (size_t)TOKENS * p.d_k, values = (size_t)TOKENS * HEADS * D, held = (size_t)HEADS * p.d_k * D;
-    float *q = rig_memory(rows * sizeof *q), *v = rig_memory(values * sizeof *v), a[HEADS];
+    const size_t rows = (size_t)p->n_tok * p->d_k, values = (size_t)p->n_tok * p->heads * p->d_v,
+                 held = (size_t)p->heads * p->d_k * p->d_v, decays = 4 * (size_t)p->heads * p->d_v;
+    float *q = rig_memory(rows * sizeof *q), *v = rig_memory(values * sizeof *v), *a = rig_memory(decays * sizeof *a);
     float *slot = rig_memory(held * sizeof *slot), *out[] = {rig_memory(values * sizeof **out), NULL};
     float *beside = rig_memory((values + 16) * sizeof *beside);
-    uint32_t from[TOKENS], to[TOKENS];
-    kvb_scan args = {.problem = p, .q = q, .k = q, .v = v, .a = a, .from = from, .to = to, .team = &rig_teams[1]};
+    uint32_t *from = rig_memory(p->n_tok * sizeof *from), *to = rig_memory(p->n_tok * sizeof *to);
+    kvb_scan args = {.problem = *p, .q = q, .k = q, .v = v, .a = a, .from = from, .to = to, .team = &rig_teams[1]};
     out[1] = beside + 4;
     for (size_t i = 0; i < values; i++)
         v[i] = (float)(i * 2654435761u % 1000) - 500;
     memcpy(q, v, rows * sizeof *q);
-    for (uint32_t h = 0; h < HEADS; h++)
-        a[h] = -0.01f * (float)h;
-    for (uint32_t t = 0; t < TOKENS; t++)
-        from[t] = t ? KVB_SCAN_PREVIOUS : KVB_SCAN_ZERO, to[t] = t + 1 < TOKENS ? KVB_SCAN_NONE : 0;
+    for (size_t i = 0; i < decays; i++)
+        a[i] = -0.01f * (float)(i % 64);
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        from[t] = t ? KVB_SCAN_PREVIOUS : KVB_SCAN_ZERO, to[t] = t + 1 < p->n_tok ? KVB_SCAN_NONE : 0;
     args.states = (kvb_scan_states){slot, held * sizeof *slot, 1};
-    args.scratch = rig_memory(kvb_kernel_scan.scan->scratch_bytes(&p, args.team->n));
+    args.scratch = rig_memory(kvb_kernel_scan.scan->scratch_bytes(p, args.team->n));
     for (int level = 0; level < KVB_CPU_LEVELS; level++) {
         if (!level_tried((kvb_cpu_level)level))
             continue;
@@ -141,7 +140,14 @@ TEST(large_outputs_are_the_same)
         assert_memory_equal(out[0], out[1], values * sizeof **out);
     }
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
-    free(q), free(v), free(slot), free(out[0]), free(beside), free(args.scratch);
+    free(q), free(v), free(a), free(slot), free(out[0]), free(beside), free(from), free(to), free(args.scratch);
+}
+
+TEST(large_outputs_are_the_same)
+{
+    enum { TOKENS = 1030 };
+    large_check(&(kvb_scan_problem){KVB_SCAN_LIGHTNING, TOKENS, TOKENS, 64, 1, 16, 64, KVB_F32, KVB_F32, false});
+    large_check(&(kvb_scan_problem){KVB_SCAN_CONV, TOKENS, TOKENS, 1, 1, 3, 4096, KVB_F32, KVB_F32, true});
 }
 
 TEST(the_example_is_right)
