@@ -277,9 +277,12 @@ VEC_INLINE uint32_t cells_at_once(uint32_t rows)
     return fit < 1 ? 1 : fit < CELLS_AT_ONCE ? fit : CELLS_AT_ONCE;
 }
 
-/* One step of channels, from d on. sums: [rows][COMMON_DIM], from channel d on. */
+/* The first cells of a block begin its sums, the last ones add them to those of all blocks. */
+typedef enum block_part { PART_FIRST, PART_MIDDLE, PART_LAST } block_part;
+
+/* One step of channels, from d on. sums: [rows][COMMON_DIM], from channel d on. all: of all blocks. */
 VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
-                         uint32_t d, float *sums)
+                         block_part part, uint32_t d, float *sums, float *const *all)
 {
     vf value[CELLS_AT_ONCE][STEP_VECS];
 #pragma GCC unroll 4
@@ -289,26 +292,25 @@ VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const voi
     for (uint32_t v = 0; v < elem_vecs(elem); v++)
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
-            vf sum = vf_load(sums + r * COMMON_DIM + v * VL);
+            float *to = sums + r * COMMON_DIM + v * VL;
+            vf sum = part == PART_FIRST ? vf_set(0) : vf_load(to);
 #pragma GCC unroll 4
             for (uint32_t c = 0; c < cells; c++)
                 sum = vf_fma(weights[r * cells + c], value[c][v], sum);
-            vf_store(sums + r * COMMON_DIM + v * VL, sum);
+            if (part == PART_LAST) {
+                to = all[r] + d + v * VL;
+                sum = vf_load(to) + sum;
+            }
+            vf_store(to, sum);
         }
 }
 
-/* Channels at .. end - 1 of some cells. sums: [rows][COMMON_DIM], from channel `at` on. */
-VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const float *weight,
-                          line_way way, line_ahead ahead, uint32_t at, uint32_t end, float *sums)
+/* Channels at .. end - 1. sums: [rows][COMMON_DIM], from channel `at` on. */
+VEC_INLINE void channels_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
+                             line_way way, line_ahead ahead, block_part part, uint32_t at, uint32_t end, float *sums,
+                             float *const *all)
 {
     const uint32_t line = 64 / elem_size(elem), step = elem_vecs(elem) * VL;
-    vf weights[DOTS_ROWS * CELLS_AT_ONCE];
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (uint32_t c = 0; c < cells; c++)
-            weights[r * cells + c] = vf_set(weight[r * BLOCK + c]);
-    rows_prefetch(way, ahead, values, cells, (size_t)at * elem_size(elem), (size_t)(end - at) * elem_size(elem));
     uint32_t d = at;
 #pragma GCC unroll 1
     for (; d + line <= end; d += line) {
@@ -317,10 +319,31 @@ VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const vo
             elem_prefetch(elem, way, ahead, values[c], d);
 #pragma GCC unroll 8
         for (uint32_t s = 0; s < line; s += step)
-            step_sum(elem, rows, cells, values, weights, d + s, sums + (d - at) + s);
+            step_sum(elem, rows, cells, values, weights, part, d + s, sums + (d - at) + s, all);
     }
     for (; d + step <= end; d += step)
-        step_sum(elem, rows, cells, values, weights, d, sums + (d - at));
+        step_sum(elem, rows, cells, values, weights, part, d, sums + (d - at), all);
+}
+
+/* The same for weights in memory. */
+VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const float *weight,
+                          line_way way, line_ahead ahead, block_part part, uint32_t at, uint32_t end, float *sums,
+                          float *const *all)
+{
+    vf weights[DOTS_ROWS * CELLS_AT_ONCE];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (uint32_t c = 0; c < cells; c++)
+            weights[r * cells + c] = vf_set(weight[r * BLOCK + c]);
+    rows_prefetch(way, ahead, values, cells, (size_t)at * elem_size(elem), (size_t)(end - at) * elem_size(elem));
+#define PART(P)                                                                                                        \
+    if (part == P)                                                                                                     \
+        channels_sum(elem, rows, cells, values, weights, way, ahead, P, at, end, sums, all);
+    PART(PART_FIRST)
+    PART(PART_MIDDLE)
+    PART(PART_LAST)
+#undef PART
 }
 
 /* Adds a block's sums of channels at .. end - 1, [rows][COMMON_DIM], to the sums of all blocks. */
@@ -341,9 +364,9 @@ VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored
         end = dim - at < COMMON_DIM ? dim : at + COMMON_DIM;
         memset(block, 0, rows * COMMON_DIM * sizeof *block);
         for (; i + cells <= values->n; i += cells)
-            cells_sum(elem, rows, cells, values->at + i, weights + i, way, ahead, at, end, block);
+            cells_sum(elem, rows, cells, values->at + i, weights + i, way, ahead, PART_MIDDLE, at, end, block, sums);
         for (; i < values->n; i++)
-            cells_sum(elem, rows, 1, values->at + i, weights + i, way, ahead, at, end, block);
+            cells_sum(elem, rows, 1, values->at + i, weights + i, way, ahead, PART_MIDDLE, at, end, block, sums);
         block_add(rows, block, at, end, sums);
     }
 }

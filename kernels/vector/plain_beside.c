@@ -2,11 +2,11 @@
 /* Dot products of one block of plain floats together with weighted sums of another (in_place.h). */
 #include "kernels/vector/in_place.h"
 
-/* Takes tile_cells() cells. One or two query rows take a row or two of K, then as many of V, and so on; more take all
- * rows of K first. The sums are added to `block`. */
-VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *keys, const float *const *q, float *scores,
-                            const void *const *values, const float *weights, line_way way, line_ahead ahead_k,
-                            line_ahead ahead_v, float *block)
+/* Takes tile_cells() cells, from the i-th of n on. One or two query rows take a row or two of K, then as many of V, and
+ * so on; more take all rows of K first. block: the sums over the cells so far. */
+VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, uint32_t i, uint32_t n, const void *const *keys,
+                            const float *const *q, float *scores, const void *const *values, const float *weights,
+                            line_way way, line_ahead ahead_k, line_ahead ahead_v, float *block, float *const *sums)
 {
     const uint32_t cells = tile_cells(rows), some = rows <= 2 ? rows : cells;
     vf tile[VL];
@@ -20,7 +20,8 @@ VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *key
             cells_dot(elem, rows, cells, q, keys, way, ahead_k, COMMON_DIM, c, c + some, tile);
         else
             channels_dot(elem, rows, cells, q, keys, way, ahead_k, 0, COMMON_DIM, tile);
-        cells_sum(elem, rows, some, values + c, weights + c, way, ahead_v, 0, COMMON_DIM, block);
+        const block_part part = i + c == 0 ? PART_FIRST : i + c + some == n ? PART_LAST : PART_MIDDLE;
+        cells_sum(elem, rows, some, values + c, weights + c, way, ahead_v, part, 0, COMMON_DIM, block, sums);
     }
     totals_store(rows, cells, tile, scores);
 }
@@ -31,19 +32,17 @@ VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows 
                             float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
                             float *const *sums)
 {
-    const uint32_t some = rows < 4 ? rows : 4, cells = tile_cells(some);
+    const uint32_t some = rows < 4 ? rows : 4, cells = tile_cells(some), n = keys->n;
     const line_ahead ahead_k = line_ahead_of(elem, rows, keys->ahead),
                      ahead_v = line_ahead_of(elem, rows, values->ahead);
     _Alignas(64) float block[BESIDE_ROWS * COMMON_DIM];
-    memset(block, 0, rows * COMMON_DIM * sizeof *block);
-    for (uint32_t i = 0; i + cells <= keys->n; i += cells) {
+    for (uint32_t i = 0; i + cells <= n; i += cells) {
         const void *const *k = keys->at + i, *const *v = values->at + i;
-        tile_beside(elem, some, k, q, scores + i, v, weights + i, way, ahead_k, ahead_v, block);
+        tile_beside(elem, some, i, n, k, q, scores + i, v, weights + i, way, ahead_k, ahead_v, block, sums);
         if (rows == 8)
-            tile_beside(elem, 4, k, q + 4, scores + 4 * BLOCK + i, v, weights + 4 * BLOCK + i, LINES_NONE, ahead_k,
-                        ahead_v, block + 4 * COMMON_DIM);
+            tile_beside(elem, 4, i, n, k, q + 4, scores + 4 * BLOCK + i, v, weights + 4 * BLOCK + i, LINES_NONE,
+                        ahead_k, ahead_v, block + 4 * COMMON_DIM, sums + 4);
     }
-    block_add(rows, block, 0, COMMON_DIM, sums);
 }
 
 typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,
