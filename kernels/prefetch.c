@@ -14,6 +14,7 @@
 #define FAR           .ahead = 64
 #define NEAR_BESIDE   .ahead = 5, .near = true, .beside = true
 #define NEXT_BESIDE   .ahead = 10, .near = true, .beside = true
+#define FAR_BESIDE    .ahead = 64, .beside = true
 #define FAR_BY_CELLS  .ahead = 64, .by_cells = true
 #define NEAR_BY_CELLS .ahead = 64, .near = true, .by_cells = true
 #define AGAIN         .ahead = 64, .near = true, .again = true, .by_cells = true
@@ -27,7 +28,7 @@ const kvb_prefetch kvb_prefetch_intel = {
     .group_bytes = 4096,
     .reading = {NARROW, FOUR({NEAR_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}),      /* long runs */
                 FOUR({FAR}), FOUR({NEXT_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}), /* shorter ones */
-                FOUR(FOUR({FAR}))}};
+                FOUR({FAR}), FOUR({FAR_BESIDE}), FOUR({FAR}), FOUR({FAR})}};        /* rows apart */
 
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {
