@@ -106,7 +106,8 @@ static bool still_fails(shrinking *s, const kvb_point *p, kvb_call_teams *teams)
     return true;
 }
 
-/* Sets each axis to the simplest value with which the call still fails. Did any axis change? */
+/* Sets each axis to the simplest value with which the call still fails; where none changes, two axes at once. Did any axis
+ * change? */
 static bool round_make(shrinking *s, kvb_call_teams *teams)
 {
     bool simpler = false;
@@ -118,6 +119,12 @@ static bool round_make(shrinking *s, kvb_call_teams *teams)
                 simpler = true;
                 break;
             }
+        }
+    for (uint32_t a = 0; a < s->subject->space->n_axes; a++)
+        for (uint32_t b = 0; b < a && !simpler && s->best.at[a]; b++) {
+            kvb_point p = s->best;
+            p.at[a] = p.at[b] = 0;
+            simpler = s->best.at[b] && still_fails(s, &p, teams);
         }
     return simpler;
 }
