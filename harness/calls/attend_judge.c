@@ -24,8 +24,9 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-#define JUDGED_PRODUCTS 3e6 /* products of the oracle for one call; a larger call has its rows sampled */
-#define HOLES           8u  /* one page in so many belongs to no sequence */
+#define JUDGED_PRODUCTS 3e6  /* products of the oracle for one call; a larger call has its rows sampled */
+#define ORDER_PRODUCTS  1000 /* products that take as long as asking for the order of a row */
+#define HOLES           8u   /* one page in so many belongs to no sequence */
 
 /* An attention call: rows in a pool, sequences in pages, a mask, queries, all drawn by a key. */
 typedef struct attend_scene {
@@ -872,7 +873,7 @@ static int open_call(kvb_call_trial *x, const kvb_call_subject *subject, const k
     x->hides = scene_hides(s);
     x->may_allocate = x->kernel->flags & KVB_KERNEL_FOREIGN;
     x->rows = row_count(s);
-    x->row_products = (double)(p->k_dim + p->v_dim) * p->n_cells + 1;
+    x->row_products = (double)(p->k_dim + p->v_dim) * p->n_cells + ORDER_PRODUCTS;
     return s->arena.failed ? -ENOMEM : 0;
 }
 
@@ -896,6 +897,8 @@ static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char
 /* A kernel with scratch for every cell also decodes the cells between rows that lie apart. Each of a head's lies on
  * another memory page. */
 #define APART_CELL_NS 1500.0
+/* Of rows that are repeated to the bit, for each query and cell between them: the order of such a row is asked anew. */
+#define APART_EXACT_NS 3.0
 
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
 {
@@ -912,7 +915,9 @@ static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
     const bool decodes_all =
         apart && kernel->scratch_bytes &&
         kernel->scratch_bytes(&all, shape.threads) >= (size_t)all.n_cells * all.k_dim * sizeof(float);
-    return kvb_attend_cost(&shape) + (decodes_all ? APART_CELL_NS * all.n_cells * all.n_kv_heads * 2 : 0);
+    const bool exact = apart && kernel->order && kvb_exact_takes(all.k_format) && kvb_exact_takes(all.v_format);
+    return kvb_attend_cost(&shape) + (decodes_all ? APART_CELL_NS * all.n_cells * all.n_kv_heads * 2 : 0) +
+           (exact ? APART_EXACT_NS * all.n_tok * shape.apart : 0);
 }
 
 kvb_call_subject kvb_attend_subject(const kvb_attend_space *space, const kvb_kernel *kernel)

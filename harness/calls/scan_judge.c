@@ -153,14 +153,17 @@ static size_t shape_bytes(const scan_shape *x)
     return (state + 63) / 64 * 64 + x->gap;
 }
 
+#define SUBNORMAL_STEPS 6 /* element steps that take as long as one over subnormal numbers (measured) */
+
 /* Estimated cost of a call: element steps of the kernel and of the oracle. */
 static double shape_cost(const scan_shape *x)
 {
     const kvb_scan_problem *p = &x->problem;
     const double elements = (double)p->n_tok * p->heads * p->d_k * p->d_v;
+    const double steps = elements * (x->values == KVB_SCAN_TINY ? SUBNORMAL_STEPS : 1);
     const double judged = elements < MOST_JUDGED ? elements : MOST_JUDGED;
     const double inputs = (double)p->n_tok * (p->heads * p->d_v + p->groups * p->d_k);
-    return 10e3 + elements + 3 * judged + 2 * inputs + (double)shape_slots(x) * (double)shape_bytes(x) / 2;
+    return 60e3 + steps + 3 * judged + 2 * inputs + (double)shape_slots(x) * (double)shape_bytes(x) / 2;
 }
 
 /* Why these values do not go together; NULL: they do. */
