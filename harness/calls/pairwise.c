@@ -178,8 +178,8 @@ static bool held_shows(const choice *c, const kvb_point *p, const bool held[KVB_
     return mutes == 0;
 }
 
-/* Sets each axis that is not held to the value with most new pairs for its cost, as long as the call costs no more than
- * `dearest`, or than before. */
+/* Sets each axis that is not held to the value with which the call has most new pairs for its cost, as long as the call
+ * costs no more than `dearest`, or than before. */
 static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES], double dearest)
 {
     const uint32_t n = c->space->n_axes;
@@ -190,14 +190,15 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
         if (held[axis])
             continue;
         kvb_point best = *p;
-        double most = axis_gain(c, p, axis) / cost_of(c, p);
+        uint32_t twice = 0; /* each new pair is counted for both of its axes */
+        for (uint32_t a = 0; a < n; a++)
+            twice += axis_gain(c, p, a);
+        const uint32_t own = axis_gain(c, p, axis), rest = twice / 2 - own;
+        double most = (rest + own) / cost_of(c, p);
         for (uint32_t v = 0; v < values_of(c, axis); v++) {
             kvb_point other = *p;
             other.at[axis] = (uint8_t)v;
-            const uint32_t gain = v == p->at[axis] ? 0 : axis_gain(c, &other, axis);
-            if (gain == 0)
-                continue;
-            const double cost = cost_of(c, &other), worth = gain / cost;
+            const double cost = cost_of(c, &other), worth = (rest + axis_gain(c, &other, axis)) / cost;
             if (worth > most && cost <= dearest && held_shows(c, &other, held) && fits(c->subject, &other)) {
                 most = worth;
                 best = other;
@@ -251,9 +252,10 @@ static int call_add(choice *c, kvb_point p, const bool held[KVB_CALL_AXES], doub
 {
     if (!point_find(c, held, &p))
         return 0;
+    if (dearest >= CHEAP || cost_of(c, &p) <= dearest)
+        point_improve(c, &p, held, fmin(dearest, CHEAP));
     if (cost_of(c, &p) > dearest)
         return 1;
-    point_improve(c, &p, held, fmin(dearest, CHEAP));
     return point_take(c, &p) ? -ENOMEM : 1;
 }
 

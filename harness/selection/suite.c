@@ -88,7 +88,7 @@ static const kvb_suite quick = {
     .summary =
         "each pair of the recorded histories, caches, kernels and f32, f16, bf16; every format at 2 KV heads of 128",
     .by_pairs = true,
-    .calls = 500,
+    .calls = 900,
     PARTS(quick_parts),
 };
 static const kvb_suite standard = {
@@ -96,7 +96,7 @@ static const kvb_suite standard = {
     .summary = "each pair of all histories, shapes, caches, kernels and formats; engines' calls and a 32k context in "
                "f32, f16, bf16",
     .by_pairs = true,
-    .calls = 1000,
+    .calls = 1500,
     PARTS(default_parts),
 };
 static const kvb_suite full = {
@@ -116,7 +116,7 @@ static const kvb_suite_part check_parts[] = {
     PART(0, IN_FULL, LIST(RECORDED, HISTORIES, WRITTEN, HYBRIDS), FLOATS),
     PART(0, A_SAMPLE, LIST(WIDE_TWINS, "mla-decode-1x576"), FLOATS),
 };
-const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 1000, PARTS(check_parts)};
+const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 1500, PARTS(check_parts)};
 
 const kvb_suite *const kvb_suites[] = {&quick, &standard, &full, &calls, NULL};
 
