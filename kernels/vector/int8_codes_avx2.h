@@ -112,27 +112,43 @@ VEC_INLINE void sixteen_of_eight(kvb_elem elem, const uint8_t *const *row, uint3
     dwords_transpose(y, to);
 }
 
-/* The same of 32 channels. The nibbles of a block are split after the transposition. */
-VEC_INLINE void dwords_of_eight(kvb_elem elem, const uint8_t *const *row, uint32_t c, __m256i *to)
+/* Are the codes of a block 16 bytes, of low nibbles, then of high ones? */
+VEC_INLINE bool nibbles_alone(kvb_elem elem)
 {
-    const int8_elem of = int8_elem_of(elem);
-    const size_t at = c / 32 * of.block_bytes + of.codes_at;
+    return int8_elem_of(elem).block_bytes && int8_elem_of(elem).offset == 8;
+}
+
+/* Transposes the 16 bytes of a block, `at` bytes from the starts of eight cells. */
+VEC_INLINE void nibbles_of_eight(const uint8_t *const *row, size_t at, __m256i *to)
+{
     __m256i y[4];
-    if (!of.block_bytes || of.offset != 8) {
-        sixteen_of_eight(elem, row, c, to);
-        sixteen_of_eight(elem, row, c + 16, to + 4);
-        return;
-    }
 #pragma GCC unroll 4
     for (uint32_t j = 0; j < 4; j++)
         y[j] = _mm256_loadu2_m128i((const __m128i *)(const void *)(row[j + 4] + at),
                                    (const __m128i *)(const void *)(row[j] + at));
-    dwords_transpose(y, y);
-#pragma GCC unroll 4
-    for (uint32_t j = 0; j < 4; j++) {
-        to[j] = _mm256_and_si256(y[j], _mm256_set1_epi8(15));
-        to[j + 4] = _mm256_and_si256(_mm256_srli_epi16(y[j], 4), _mm256_set1_epi8(15));
+    dwords_transpose(y, to);
+}
+
+/* Dword j of eight cells, of nibbles_of_eight(). */
+VEC_INLINE __m256i nibbles_dword(const __m256i *y, uint32_t j)
+{
+    return _mm256_and_si256(j < 4 ? y[j] : _mm256_srli_epi16(y[j - 4], 4), _mm256_set1_epi8(15));
+}
+
+/* As sixteen_of_eight(), of 32 channels. */
+VEC_INLINE void dwords_of_eight(kvb_elem elem, const uint8_t *const *row, uint32_t c, __m256i *to)
+{
+    const int8_elem of = int8_elem_of(elem);
+    __m256i y[4];
+    if (!nibbles_alone(elem)) {
+        sixteen_of_eight(elem, row, c, to);
+        sixteen_of_eight(elem, row, c + 16, to + 4);
+        return;
     }
+    nibbles_of_eight(row, c / 32 * of.block_bytes + of.codes_at, y);
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 8; j++)
+        to[j] = nibbles_dword(y, j);
 }
 
 /* Reads an f16 of each of eight rows, `at` bytes from its start. Loads have four bytes: two behind each f16 are read. */

@@ -50,24 +50,26 @@ static void queries_read(const int8_shape *s, const void *const *queries, uint32
     }
 }
 
-/* Adds the products of 32 channels of eight cells. x: dwords_of_eight(); q: these channels of each row. */
-VEC_INLINE void eight_dot(kvb_elem elem, uint32_t rows, const __m256i *x, const int32_t *const *q, size_t at, vi *acc)
+/* Adds the products of 32 channels of eight cells. x: nibbles_of_eight() where nibbles_alone(), else dwords_of_eight();
+ * q: these channels of each row. */
+VEC_INLINE void eight_dot(kvb_elem elem, uint32_t rows, const __m256i *x, const int32_t *const *q, vi *acc)
 {
 #if TILE_CODES == 2
     const uint32_t most = int8_elem_of(elem).offset == 16 ? 4 : 8; /* as in bytes_product() */
     __m256i pairs[FEW_ROWS];
 #pragma GCC unroll 8
     for (uint32_t k = 0; k < 8; k++) {
-        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x[k], 8), 8), odd = _mm256_srai_epi16(x[k], 8);
+        const __m256i codes = nibbles_alone(elem) ? nibbles_dword(x, k) : x[k];
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8), odd = _mm256_srai_epi16(codes, 8);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < rows; r++) {
             if (!KEYS_OF_BYTES(elem)) {
-                acc[r] = vi_dot2(acc[r], (vi)even, vi_set(q[r][at + 2 * k]));
-                acc[r] = vi_dot2(acc[r], (vi)odd, vi_set(q[r][at + 2 * k + 1]));
+                acc[r] = vi_dot2(acc[r], (vi)even, vi_set(q[r][2 * k]));
+                acc[r] = vi_dot2(acc[r], (vi)odd, vi_set(q[r][2 * k + 1]));
                 __asm__ volatile("" : "+x"(acc[r]));
                 continue;
             }
-            const __m256i two = _mm256_maddubs_epi16(x[k], (__m256i)vi_set(q[r][at + k]));
+            const __m256i two = _mm256_maddubs_epi16(codes, (__m256i)vi_set(q[r][k]));
             pairs[r] = k % most ? _mm256_add_epi16(pairs[r], two) : two;
             __asm__ volatile("" : "+x"(pairs[r])); /* in this order: else gcc 12 keeps products in memory */
             if (k % most == most - 1)
@@ -75,14 +77,15 @@ VEC_INLINE void eight_dot(kvb_elem elem, uint32_t rows, const __m256i *x, const 
         }
     }
 #else
-    (void)elem;
 #pragma GCC unroll 8
-    for (uint32_t k = 0; k < 8; k++)
+    for (uint32_t k = 0; k < 8; k++) {
+        const __m256i codes = nibbles_alone(elem) ? nibbles_dword(x, k) : x[k];
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < rows; r++) {
-            acc[r] = vi_dot4(acc[r], (vi)x[k], vi_set(q[r][at + k]));
+            acc[r] = vi_dot4(acc[r], (vi)codes, vi_set(q[r][k]));
             __asm__ volatile("" : "+x"(acc[r]));
         }
+    }
 #endif
 }
 
@@ -107,14 +110,21 @@ VEC_INLINE vf eight_factors(kvb_elem elem, const coded_rows *k, uint32_t g, uint
 VEC_INLINE void eight_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i,
                              float *scores)
 {
-    const uint32_t groups = k->shape->groups, group = k->shape->group;
+    const int8_elem of = int8_elem_of(elem);
+    const uint32_t groups = k->shape->groups, group = of.block_bytes ? 32 : k->shape->group;
+    const uint8_t *const *row = k->at.row + i;
     const int32_t *codes[FEW_ROWS];
-    vf x[FEW_ROWS];
+    const size_t last = (size_t)(groups - 1) * of.block_bytes;
+    size_t at = 0;
+    __m256i next[4]; /* codes of the next group, if nibbles_alone(): they are transposed beside products */
+    vf score[FEW_ROWS];
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
         codes[r] = q->codes[r];
-        x[r] = vf_set(0);
+        score[r] = vf_set(0);
     }
+    if (nibbles_alone(elem))
+        nibbles_of_eight(row, of.codes_at, next);
     for (uint32_t g = 0, c = 0; g < groups; g++) {
         vf m = vf_set(0);
         const vf d = eight_factors(elem, k, g, i, &m);
@@ -122,21 +132,32 @@ VEC_INLINE void eight_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, 
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < rows; r++)
             acc[r] = vi_set(q->less[g][r]);
-        for (const uint32_t end = c + group; c < end; c += 32) {
-            __m256i dwords[8];
-            dwords_of_eight(elem, k->at.row + i, c, dwords);
-            eight_dot(elem, rows, dwords, codes, c / KEY_CODES(elem), acc);
-        }
+        const uint32_t end = c + group;
+        do { /* once, if groups are blocks */
+            __m256i x[8];
+            if (nibbles_alone(elem)) {
+                memcpy(x, next, sizeof next);
+                at = at < last ? at + of.block_bytes : at;
+                nibbles_of_eight(row, at + of.codes_at, next);
+            } else {
+                dwords_of_eight(elem, row, c, x);
+            }
+            eight_dot(elem, rows, x, codes, acc);
+#pragma GCC unroll 4
+            for (uint32_t r = 0; r < rows; r++)
+                codes[r] += 32 / KEY_CODES(elem);
+            c += 32;
+        } while (!of.block_bytes && c < end);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < rows; r++) {
-            x[r] = vf_fma(vi_to_vf(acc[r]), d, x[r]);
-            if (int8_elem_of(elem).has_m)
-                x[r] = vf_fma(vf_set(q->total[g][r]), m, x[r]);
+            score[r] = vf_fma(vi_to_vf(acc[r]), d, score[r]);
+            if (of.has_m)
+                score[r] = vf_fma(vf_set(q->total[g][r]), m, score[r]);
         }
     }
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++)
-        vf_store(scores + r * BLOCK + i, x[r] * vf_set(q->step[r]));
+        vf_store(scores + r * BLOCK + i, score[r] * vf_set(q->step[r]));
 }
 
 typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
