@@ -387,6 +387,11 @@ static uint32_t room_never_written(const kvb_fault_call *c, uint32_t left)
                                                           : 0;
 }
 
+/* clear() leaves no room. */
+static bool cleared;
+KVB_HOOK(clear_seen, kvb_fault_call *c, cleared |= c->change->drops_nodes)
+KVB_HOOK_OF(uint32_t, none_after_clear, (const kvb_fault_call *c, uint32_t left), cleared ? 0 : left)
+
 KVB_HOOK_OF(uint64_t, one_cell_more, (uint32_t capacity), capacity + 1)
 KVB_HOOK_OF(uint64_t, half_the_cells, (uint32_t capacity), capacity / 2)
 
@@ -499,6 +504,9 @@ const kvb_fault kvb_cache_faults[] = {
      "plain-decode seq f32 witness, " SLABS ", " TREES, .cache.of = BRINGS, .cache.preparing = refuse_twentieth},
     {"cells-leak", "cells that were freed never count as free", KVB_CHECK_PROTOCOL,
      "sink-window window f32 witness, " TREES ", spec-batch seq f32 witness", .cache.room = room_never_written},
+    {"clear-fills", "after clear() there is no room", KVB_CHECK_PROTOCOL,
+     "plain-decode contiguous f32 witness, agent-fork slab f32 witness", .cache.adopted = clear_seen,
+     .cache.room = none_after_clear},
     {"memory-kept", "each step takes memory that close() leaves", KVB_CHECK_PROTOCOL, DECODES ", " FORKS,
      .cache.of = OF(STEP), .cache.prepared = memory_kept},
     {"open-leaves", "an open() that lacks memory leaves what it has taken", KVB_CHECK_PROTOCOL, DECODES ", " FORKS,

@@ -432,13 +432,23 @@ static int cells_check(kvb_pass *p, uint32_t held, const char *call)
     return 0;
 }
 
-/* Of a pass that was short of memory: a last node, where the cache can, and clear() leave no cell in use. */
+/* Of a pass that was short of memory: a last node, where the cache can, and clear() leave no cell in use. Then there is
+ * room again for as many sequences as the history had at once. */
 static int cells_cleared(kvb_pass *p)
 {
+    const kvb_trace_needs *needs = &p->trace->needs;
+    const bool seqs = p->options->cache->flags & KVB_CACHE_SEQ;
     p->place->doing = "in the cache's clear";
+    p->short_of_memory = false;
     kvb_cache_propose(p->cache, NULL, (const int32_t[]){-1}, 1);
-    const int error = kvb_cache_clear(p->cache);
-    return error ? kvb_pass_refuse(p, error, "clear", kvb_cache_why(p->cache)) : cells_check(p, 0, "clear");
+    int error = kvb_cache_clear(p->cache);
+    error = error ? kvb_pass_refuse(p, error, "clear", kvb_cache_why(p->cache)) : cells_check(p, 0, "clear");
+    for (uint32_t q = 0; q < needs->alive && q < needs->cells && !error; q++) {
+        error = kvb_cache_begin_step(p->cache, seqs ? &q : NULL, 1);
+        if (error)
+            error = kvb_pass_refuse(p, error, "begin_step after clear", kvb_cache_why(p->cache));
+    }
+    return error;
 }
 
 static int event_run(kvb_pass *p, const kvb_event *event)

@@ -30,7 +30,8 @@
  * a quarter of the heads, as one rank of four has them: samples are checked, of every format at a quarter. */
 #define QUICK                                                                                                          \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
-        "sink-window", "mla-decode", "gpt-oss-like", "context-shift", "shared-prompt"
+        "sink-window", "chunked-local", "mla-decode", "gpt-oss-like", "beam-search", "save-restore", "context-shift",  \
+        "shared-prompt"
 #define PROMPTS "prefix-reuse", "paged-sharing", "continuous-admission"
 #define HISTORIES                                                                                                      \
     "beam-search", "context-shift", "evict-rollback", "save-restore", "preempt-resume", "spec-batch", "shared-prompt", \
