@@ -228,7 +228,7 @@ typedef struct kvb_bench_scan_work {
 } kvb_bench_scan_work;
 extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL */
 
-/* Is the limit of a batch or convolution: to read and write its bytes. Else it is the f32 multiply-add peak. */
+/* Is the limit to read and write bytes, as for batches and convolutions? Else it is the f32 multiply-add peak. */
 static inline bool kvb_bench_scan_moves(const kvb_bench_scan_work *work)
 {
     return work->run == 1 || work->problem.kind == KVB_SCAN_CONV;

@@ -387,7 +387,7 @@ static uint32_t room_never_written(const kvb_fault_call *c, uint32_t left)
                                                           : 0;
 }
 
-/* clear() leaves no room. */
+/* After clear() there is no room. */
 static bool cleared;
 KVB_HOOK(clear_seen, kvb_fault_call *c, cleared |= c->change->drops_nodes)
 KVB_HOOK_OF(uint32_t, none_after_clear, (const kvb_fault_call *c, uint32_t left), cleared ? 0 : left)

@@ -22,7 +22,7 @@ typedef struct kvb_setting {
     uint32_t min_chunk;    /* cells */
     uint32_t hash_bits;    /* for caches that find prompts; 0: all */
     uint32_t prefix_bytes; /* for caches that find prompts; 0: the knob's */
-    bool restart;          /* half way, from a file */
+    bool restart;          /* half way the cache is saved, closed and loaded */
     kvb_growth growth;     /* of pools; KVB_GROWTH_DOUBLE: the selection's */
     kvb_elem out_elem;     /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     bool deterministic;
@@ -44,7 +44,7 @@ const char *kvb_out_name(kvb_elem elem);
 #define KVB_AXIS_KERNEL  8u  /* a kernel may refuse it: supports() is asked */
 #define KVB_AXIS_OUTPUTS 16u /* it does not concern a witness */
 #define KVB_AXIS_ATTENDS 32u /* it does not concern a model without layers that attend */
-#define KVB_AXIS_FILE    64u /* the whole cache goes through a file: some pools and histories cannot, or are too large */
+#define KVB_AXIS_FILE    64u /* the cache is saved to a file: not all pools can be, and histories must be short */
 
 /* An axis of settings. A combination's value on it: 0 is the run's own value, n is words[n - 1]. */
 typedef struct kvb_setting_axis {

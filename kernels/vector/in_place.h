@@ -277,7 +277,7 @@ VEC_INLINE uint32_t cells_at_once(uint32_t rows)
     return fit < 1 ? 1 : fit < CELLS_AT_ONCE ? fit : CELLS_AT_ONCE;
 }
 
-/* The first cells of a block begin its sums, the last ones add them to those of all blocks. */
+/* The first cells of a block begin its sums; the last ones add these to the sums of all blocks. */
 typedef enum block_part { PART_FIRST, PART_MIDDLE, PART_LAST } block_part;
 
 /* One step of channels, from d on. sums: [rows][COMMON_DIM], from channel d on. all: of all blocks. */
