@@ -187,7 +187,8 @@ static void part_touch(void *ctx, uint32_t i, uint32_t n)
                                       (uint32_t)floats, 1.0f);
 }
 
-/* Nanoseconds to read and write as many bytes of the slots, whose values stay the same, or of inputs and outputs. */
+/* Nanoseconds of the limit. A batch: as many bytes of the slots are read and written; they keep their values. A
+ * convolution: its inputs are copied to its outputs. */
 static double touch_ns(stage *s)
 {
     slots_turn(s);

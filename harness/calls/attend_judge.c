@@ -897,7 +897,7 @@ static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char
 /* A kernel with scratch for every cell also decodes the cells between rows that lie apart. Each of a head's lies on
  * another memory page. */
 #define APART_CELL_NS 1500.0
-/* Of rows that are repeated to the bit, for each query and cell between them: the order of such a row is asked anew. */
+/* For each query and each cell between the rows, if rows are repeated to the bit: the kernel's order is asked again. */
 #define APART_EXACT_NS 3.0
 
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)

@@ -106,8 +106,8 @@ static bool still_fails(shrinking *s, const kvb_point *p, kvb_call_teams *teams)
     return true;
 }
 
-/* Sets each axis to the simplest value with which the call still fails; where none changes, two axes at once. Did any axis
- * change? */
+/* Sets each axis to the simplest value with which the call still fails. If no axis changes, it sets two axes at once to
+ * their simplest values. Did any axis change? */
 static bool round_make(shrinking *s, kvb_call_teams *teams)
 {
     bool simpler = false;

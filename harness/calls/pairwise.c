@@ -178,8 +178,8 @@ static bool held_shows(const choice *c, const kvb_point *p, const bool held[KVB_
     return mutes == 0;
 }
 
-/* Sets each axis that is not held to the value with which the call has most new pairs for its cost, as long as the call
- * costs no more than `dearest`, or than before. */
+/* Sets each axis that is not held to the value that gives the call the most new pairs for its cost. The call may cost
+ * `dearest`, or what it cost before. */
 static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES], double dearest)
 {
     const uint32_t n = c->space->n_axes;

@@ -414,8 +414,8 @@ static int memory_watch(kvb_pass *p, const kvb_event *event)
                                                                    .held_bytes = (double)p->allocator.current_bytes});
 }
 
-/* Compares the cells in use with the rows that sequences hold: a cache of exact capacity has a cell for each row, and
- * without rows no cache has any. Only where memory is short, since in the first pass the witness says more. */
+/* Compares the cells in use with the rows that sequences hold. A cache of exact capacity uses one cell for each row. Any
+ * cache uses none if there are no rows. The first pass does not check this, as the witness says more there. */
 static int cells_check(kvb_pass *p, uint32_t held, const char *call)
 {
     const bool exact = p->options->cache->flags & KVB_CACHE_EXACT;
@@ -426,14 +426,14 @@ static int cells_check(kvb_pass *p, uint32_t held, const char *call)
         if (u.cells_live == held || (held && (!exact || kvb_group_scans(&p->model.groups[g]))))
             continue;
         snprintf(why, sizeof why, "sequences hold %u rows, and group %u has %u cells in use", held, g, u.cells_live);
-        p->short_of_memory = false; /* the words must not blame that */
+        p->short_of_memory = false; /* it is not why */
         return kvb_pass_refuse(p, -EPROTO, call, why);
     }
     return 0;
 }
 
-/* At the end of a pass that was short of memory: clear() frees all cells, also of a last node, and there is room for as
- * many sequences as the history had at once. */
+/* Clears the cache at the end of a pass that was short of memory. No cell may stay in use, not even that of a node. Then
+ * a token must fit into as many sequences as the history had at once. */
 static int cells_cleared(kvb_pass *p)
 {
     const kvb_trace_needs *needs = &p->trace->needs;
@@ -517,7 +517,7 @@ static int cache_open(kvb_pass *p)
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
 }
 
-/* Closes the cache, which must give back all memory. error: an earlier error of the pass, which stays. */
+/* Closes the cache. It must give back all memory, unless the pass has failed already, with this error. */
 static int cache_close(kvb_pass *p, int error)
 {
     char why[128];
@@ -546,7 +546,7 @@ static int cache_store(kvb_pass *p, kvb_event_kind kind)
     p->place->doing = saves ? "in the cache's save" : "in the cache's load";
     const kvb_event all = {.kind = kind, .src = KVB_SEQ_ALL, .slot = KVB_TRACE_SLOTS};
     const int error = change_make(p, control_call, &all, what, 0, 0);
-    p->meter.step_ns = 0; /* this time is of no step of the history */
+    p->meter.step_ns = 0; /* restarts are not timed */
     return error && !p->ended ? kvb_pass_refuse(p, error, what, kvb_cache_why(p->cache)) : error;
 }
 

@@ -74,9 +74,8 @@ static inline bool kvb_is_tolerated(const kvb_replay_options *options)
     return options->kernel->tolerance.kind != KVB_TOLERANCE_NONE && !options->knobs->strict;
 }
 
-/* The event after which a replay restarts its cache: the first step of the second half. After a step all rows are stored
- * and turned, and the cache holds the latest token. n_events: there is no such step, or the history has trees, whose
- * nodes may be pending. */
+/* The event after which a replay restarts its cache: the first step of the second half. After a step the cache has stored
+ * and turned all rows, and holds the latest token. n_events: the history has no such step, or it has trees. */
 size_t kvb_restart_event(const kvb_trace *trace);
 
 /* Does the replay write files of caches? */

@@ -53,7 +53,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
 };
 
 #define MANY_CORES  16u    /* more threads only make small calls slow */
-#define FILE_TOKENS 16384u /* most of a history whose cache is saved */
+#define FILE_TOKENS 16384u /* a longer history does not restart: its file would be large */
 
 static uint32_t count_of(const char *word)
 {

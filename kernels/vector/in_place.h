@@ -280,7 +280,8 @@ VEC_INLINE uint32_t cells_at_once(uint32_t rows)
 /* The first cells of a block begin its sums; the last ones add these to the sums of all blocks. */
 typedef enum block_part { PART_FIRST, PART_MIDDLE, PART_LAST } block_part;
 
-/* One step of channels, from d on. sums: [rows][COMMON_DIM], from channel d on. all: of all blocks. */
+/* Sums one step of channels, from d on. sums: [rows][COMMON_DIM] of the block, from channel d on. all: the sums of all
+ * blocks. */
 VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
                          block_part part, uint32_t d, float *sums, float *const *all)
 {
@@ -305,7 +306,7 @@ VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const voi
         }
 }
 
-/* Channels at .. end - 1. sums: [rows][COMMON_DIM], from channel `at` on. */
+/* Sums channels at .. end - 1. sums: [rows][COMMON_DIM] of the block, from channel `at` on. */
 VEC_INLINE void channels_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
                              line_way way, line_ahead ahead, block_part part, uint32_t at, uint32_t end, float *sums,
                              float *const *all)

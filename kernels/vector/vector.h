@@ -189,7 +189,7 @@ typedef struct kvb_scan_step {
 } kvb_scan_step;
 void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *step);
 
-/* Are the outputs of a call stored past the caches? They are if they are f32, begin a line, and have 16 MiB or more. */
+/* Does a call store its outputs past the caches? It does if they are f32, start at a cache line and take 16 MiB. */
 static inline bool kvb_scan_streams(const kvb_scan *call)
 {
     const kvb_scan_problem *p = &call->problem;
