@@ -325,10 +325,11 @@ int kvb_bench_scan_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench
     double ratio[KVB_BENCH_TURNS], gain[KVB_BENCH_TURNS];
     line l = {0}, faster = {0};
 
-    for (uint32_t i = 0; i < ours->turns; i++) {
+    const uint32_t turns = ours->turns < plain->turns ? ours->turns : plain->turns;
+    for (uint32_t i = 0; i < ours->turns; i++)
         ratio[i] = run->limit[i] / ours->ns[i];
+    for (uint32_t i = 0; i < turns; i++)
         gain[i] = plain->ns[i] / ours->ns[i];
-    }
     snprintf(l.at[WORK], sizeof(cell), "%s", run->work->name);
     snprintf(l.at[KERNEL], sizeof(cell), "%s", ours->name);
     snprintf(l.at[SIZE], sizeof(cell), "%.1f MB", run->held / 1e6);
@@ -349,6 +350,6 @@ int kvb_bench_scan_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench
         return error;
     snprintf(faster.at[WORK], sizeof(cell), "%s", run->work->name);
     snprintf(faster.at[KERNEL], sizeof(cell), "%s, gain over %s", ours->name, plain->name);
-    line_judge(&faster, kvb_bench_figure_of(gain, ours->turns), 0, 0, "x");
+    line_judge(&faster, kvb_bench_figure_of(gain, turns), 0, 0, "x");
     return line_add(table, &faster);
 }

@@ -521,6 +521,23 @@ TEST(test_scans_are_judged)
     }
 }
 
+/* A slow kernel leaves the rounds first: its gain is of the rounds that both made. */
+TEST(test_a_scan_gains_over_the_rounds_of_both)
+{
+    static kvb_bench_scan run = {
+        .work = kvb_bench_scan_works, .n = 2, .of = {{.name = "fast", .turns = 5}, {.name = "slow", .turns = 2}}};
+    kvb_bench_score score = {0};
+    for (uint32_t i = 0; i < 5; i++) {
+        run.limit[i] = run.of[0].ns[i] = 100;
+        run.of[1].ns[i] = i < 2 ? 250 : NAN;
+    }
+    kvb_table *table = kvb_table_new(kvb_bench_headings);
+    assert_int_equal(kvb_bench_scan_report(table, &run, &score), 0);
+    assert_int_equal(kvb_table_print(table, KVB_TABLE_CSV, tests_print()), 0);
+    kvb_table_free(table);
+    assert_contains(tests_printed(), "gain over slow\",,,,,2.50x,0.00");
+}
+
 TEST(test_ratios_are_against_the_right_limit)
 {
     /* a common drift has no effect; the target of a gain of threads is 0.95 x (10 / 6) */
